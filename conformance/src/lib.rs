@@ -1,0 +1,1 @@
+//! The RDMA conformance suite, generic over the provider.

@@ -1,0 +1,1 @@
+//! libibverbs.so.1 as a drop-in: unmodified programs run on softroce.

@@ -1,0 +1,1 @@
+//! The protocol core of softroce: no socket, no clock, no thread.

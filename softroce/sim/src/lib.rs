@@ -1,0 +1,1 @@
+//! Virtual time and lossy links around unchanged softroce engines.

@@ -1,0 +1,1 @@
+//! A user-space RDMA network card: the provider, its progress and its UDP fabric.

@@ -1,0 +1,1 @@
+//! End-to-end tests with foreign programs, namespaces and captures.

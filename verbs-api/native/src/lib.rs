@@ -1,0 +1,1 @@
+//! The provider backed by libibverbs, opened at run time.

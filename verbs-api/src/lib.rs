@@ -1,0 +1,1 @@
+//! The verbs API of RDMA as Rust traits that any provider can implement.

@@ -1,0 +1,1 @@
+//! The C structs of libibverbs, as Rust mirrors.
