@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 use std::time::Duration;
 
 use e2e::bed::{NOBODY, needs_root};
+use e2e::listening::wait_for_traffic;
 use e2e::{Bed, Case, Finished, Outcome, Stop, softroce};
 use nix::sys::signal::Signal;
 
@@ -244,7 +245,7 @@ fn vanishing(end: End) -> Outcome {
     };
     let server = talk.start_server(&bed, &bed.here, &[])?;
     let client = talk.start_client(&bed, &bed.here, &[])?;
-    std::thread::sleep(Duration::from_millis(300));
+    wait_for_traffic(&server)?;
     let (vanishes, stays) = match end {
         End::Server => (server, client),
         End::Client => (client, server),

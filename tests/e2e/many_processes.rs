@@ -1,9 +1,10 @@
 //! Many processes on one address: none disturbs another by running, being stopped, or being killed.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use e2e::bed::{NOBODY, needs_root};
+use e2e::listening::wait_for_traffic;
 use e2e::{Bed, Case, Outcome, Running, Stop};
 use nix::sys::signal::Signal;
 
@@ -13,8 +14,6 @@ const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const LIMIT: Duration = Duration::from_secs(120);
 /// More than any test waits for.
 const ENDLESS: u32 = 1_000_000_000;
-/// Datagrams after which a conversation is surely under way.
-const UNDER_WAY: u64 = 50;
 
 /// All cases of this file.
 pub fn cases() -> Vec<Case> {
@@ -102,35 +101,4 @@ fn second_user() -> Outcome {
     one_end_refuses(&bed, NOBODY - 1, &[], &["127.0.0.1"], &["127.0.0.1", "another"])?;
     drop((holder, client));
     Ok(())
-}
-
-/// Waits until this process's network has carried some datagrams from now on.
-fn wait_for_traffic(process: &Running) -> Outcome {
-    let received = || -> Result<u64, Stop> {
-        let text = std::fs::read_to_string(format!("/proc/{}/net/snmp", process.pid()))?;
-        Ok(udp_datagrams_received(&text))
-    };
-    let received_v4_before = received()?;
-    let deadline = Instant::now() + LIMIT;
-    while Instant::now() < deadline {
-        if received()? >= received_v4_before + UNDER_WAY {
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Err(Stop::Fail(format!("no traffic flows.\n{}", process.report())))
-}
-
-/// The value below `InDatagrams` in the `Udp:` lines of `/proc/net/snmp`.
-fn udp_datagrams_received(text: &str) -> u64 {
-    let mut lines = text.lines().filter(|line| line.starts_with("Udp:"));
-    let (Some(names), Some(values)) = (lines.next(), lines.next()) else {
-        return 0;
-    };
-    names
-        .split_ascii_whitespace()
-        .zip(values.split_ascii_whitespace())
-        .find(|(name, _)| *name == "InDatagrams")
-        .and_then(|(_, value)| value.parse().ok())
-        .unwrap_or(0)
 }

@@ -226,6 +226,9 @@ impl Finished {
         if !orderly || self.stderr.contains("panicked at") {
             return Err(Stop::Fail(format!("should end with an orderly error: {self}")));
         }
+        if self.stderr.trim().is_empty() {
+            return Err(Stop::Fail(format!("stderr should tell what was wrong: {self}")));
+        }
         let said = self.stderr.to_lowercase();
         for word in words {
             if !said.contains(&word.to_lowercase()) {
