@@ -1,1 +1,31 @@
 //! The verbs API of RDMA as Rust traits that any provider can implement.
+//!
+//! Three layers, read top-down:
+//! 1. **Values** ([`QpAttr`], [`SendWr`], [`Wc`], [`DeviceAttr`], …): what travels between a program and a provider.
+//! 2. **Traits** ([`Provider`] and the objects that it hands out): what a provider implements.
+//! 3. **[`Buffer`]**: memory that a card may write to at any time, without `unsafe` for its owner.
+//!
+//! A program, or a conformance case, is written once against the traits, and runs on the embedded engine
+//! (`softroce`) and on a real card (`verbs-native`) alike.
+
+mod access;
+mod address;
+mod buffer;
+mod completion;
+mod device;
+mod error;
+mod event;
+mod provider;
+mod qp_attr;
+mod work_request;
+
+pub use access::{Access, LKey, RKey};
+pub use address::{AddressVector, Gid, GidEntry, GidType};
+pub use buffer::Buffer;
+pub use completion::{Notify, Wc, WcFlags, WcOpcode, WcStatus};
+pub use device::{AtomicCap, DeviceAttr, DeviceInfo, LinkLayer, Mtu, PortAttr, PortState};
+pub use error::{Error, ErrorKind, PostError, Refused, Result};
+pub use event::{AsyncEvent, EventKind, EventSource};
+pub use provider::*;
+pub use qp_attr::{AltPath, MigState, QpAttr, QpAttrMask, QpCap, QpState, QpType, SqSigType};
+pub use work_request::{BindInfo, Payload, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge};

@@ -1,1 +1,32 @@
-//! The protocol core of softroce: no socket, no clock, no thread.
+//! The protocol core of softroce: no socket, no clock, no thread, no lock, no randomness of its own.
+mod batch;
+mod config;
+mod event;
+mod request;
+mod time;
+
+pub use batch::{Acks, Path, RxMeta, TxBatch, TxPacket};
+pub use config::{Config, PortConfig};
+pub use event::EngineEvent;
+pub use request::{SendOperation, SendRequest};
+pub use time::Time;
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub struct $name(pub(crate) u32);
+    )*};
+}
+ids! {
+    /// A protection domain.
+    PdId,
+    /// A memory region.
+    MrId,
+    /// A memory window.
+    MwId,
+    /// A completion queue.
+    CqId,
+    /// A shared receive queue.
+    SrqId,
+}

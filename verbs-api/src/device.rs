@@ -1,0 +1,138 @@
+//! Devices and ports: what they are and what they can do.
+
+/// A device in the list of a provider, not opened yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Its name, such as `softroce0` or `mlx5_0`.
+    pub name: String,
+    /// Node GUID, as a number (big endian on the wire).
+    pub guid: u64,
+}
+
+/// What atomics are atomic with; the numbers are those of `ibv_atomic_cap`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum AtomicCap {
+    #[default]
+    None = 0,
+    Hca = 1,
+    Glob = 2,
+}
+
+/// Limits and abilities of a device (`ibv_device_attr_ex`, the part that providers share). Counts unless a unit is named.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // The names are those of ibv_query_device(3).
+pub struct DeviceAttr {
+    pub fw_ver: String,
+    pub node_guid: u64,
+    pub sys_image_guid: u64,
+    pub max_mr_size: u64,
+    pub page_size_cap: u64,
+    pub vendor_id: u32,
+    pub vendor_part_id: u32,
+    pub hw_ver: u32,
+    pub max_qp: u32,
+    pub max_qp_wr: u32,
+    pub device_cap_flags: u32,
+    pub max_sge: u32,
+    pub max_sge_rd: u32,
+    pub max_cq: u32,
+    pub max_cqe: u32,
+    pub max_mr: u32,
+    pub max_pd: u32,
+    pub max_qp_rd_atom: u32,
+    pub max_ee_rd_atom: u32,
+    pub max_res_rd_atom: u32,
+    pub max_qp_init_rd_atom: u32,
+    pub atomic_cap: AtomicCap,
+    pub max_mw: u32,
+    pub max_mcast_grp: u32,
+    pub max_mcast_qp_attach: u32,
+    pub max_total_mcast_qp_attach: u32,
+    pub max_ah: u32,
+    pub max_srq: u32,
+    pub max_srq_wr: u32,
+    pub max_srq_sge: u32,
+    pub max_pkeys: u16,
+    pub local_ca_ack_delay: u8,
+    pub phys_port_cnt: u8,
+    /// Bytes that a work request may carry inline.
+    pub max_inline_data: u32,
+    /// Completion vectors.
+    pub num_comp_vectors: u32,
+}
+
+/// A path MTU: payload bytes a packet. The numbers are those of `ibv_mtu`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)]
+#[repr(u32)]
+pub enum Mtu {
+    Mtu256 = 1,
+    Mtu512 = 2,
+    Mtu1024 = 3,
+    Mtu2048 = 4,
+    Mtu4096 = 5,
+}
+
+impl Mtu {
+    /// All of them, smallest first.
+    pub const ALL: [Mtu; 5] = [Mtu::Mtu256, Mtu::Mtu512, Mtu::Mtu1024, Mtu::Mtu2048, Mtu::Mtu4096];
+
+    /// Payload bytes a packet.
+    pub const fn bytes(self) -> usize {
+        128 << self as usize
+    }
+
+    /// From the number that C uses (1 to 5).
+    pub fn from_code(code: u32) -> Option<Mtu> {
+        Mtu::ALL.into_iter().find(|m| *m as u32 == code)
+    }
+
+    /// From payload bytes (256, 512, 1024, 2048 or 4096).
+    pub fn from_bytes(bytes: usize) -> Option<Mtu> {
+        Mtu::ALL.into_iter().find(|m| m.bytes() == bytes)
+    }
+}
+
+/// State of a port; the numbers are those of `ibv_port_state`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum PortState {
+    Nop = 0,
+    Down = 1,
+    Init = 2,
+    Armed = 3,
+    Active = 4,
+    ActiveDefer = 5,
+}
+
+/// The link layer of a port; the numbers are `IBV_LINK_LAYER_*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum LinkLayer {
+    Unspecified = 0,
+    InfiniBand = 1,
+    Ethernet = 2,
+}
+
+/// A port (`ibv_port_attr`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // The names are those of ibv_query_port(3).
+pub struct PortAttr {
+    pub state: PortState,
+    pub max_mtu: Mtu,
+    pub active_mtu: Mtu,
+    pub gid_tbl_len: u32,
+    pub port_cap_flags: u32,
+    pub max_msg_sz: u32,
+    pub bad_pkey_cntr: u32,
+    pub qkey_viol_cntr: u32,
+    pub pkey_tbl_len: u16,
+    pub lid: u16,
+    pub sm_lid: u16,
+    pub lmc: u8,
+    pub active_width: u8,
+    pub active_speed: u8,
+    pub phys_state: u8,
+    pub link_layer: LinkLayer,
+}
