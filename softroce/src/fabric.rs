@@ -1,0 +1,81 @@
+//! How packets get from one device to another.
+//!
+//! A fabric seals and sends what the engine built, and hands over what arrived. It knows addresses, sockets and
+//! interfaces, and nothing of queue pairs beyond the destination number that steers a packet to its process.
+//! It loses packets as any network does: nothing that happens to a single packet is an error here.
+
+use std::ops::Range;
+use std::os::fd::RawFd;
+
+use softroce_engine::{PortConfig, RxMeta, TxBatch};
+
+/// The way of a device to its peers. All methods return at once; none allocates after opening except
+/// [`fds`](Fabric::fds) and [`port`](Fabric::port).
+pub trait Fabric: Send {
+    /// Seal (ICRC) and send every packet of the batch, in order. A datagram that the system refuses (EMSGSIZE,
+    /// ENOBUFS, EPERM, ENETUNREACH, ...) is a lost packet: counted, and no more. The batch keeps its packets.
+    fn send(&mut self, batch: &mut TxBatch);
+
+    /// Hand every datagram of *one* bounded read round to `sink` (its slice is the UDP payload, BTH to ICRC
+    /// inclusive, not checked in any way). Returns how many datagrams there were; 0 when nothing was there.
+    fn recv(&mut self, sink: &mut dyn FnMut(&RxMeta, &[u8])) -> usize;
+
+    /// The descriptors to wait on for readability; a readable one is drained by [`recv`](Fabric::recv) and
+    /// [`port`](Fabric::port). They stay the same while the fabric lives. Empty where there are none (simulation).
+    fn fds(&self) -> Vec<RawFd>;
+
+    /// What has happened so far.
+    fn counters(&self) -> FabricCounters;
+
+    /// Whether datagrams fill more than half of the own receive buffer: the receiver falls behind. Sampled, cheap.
+    fn receive_pressure(&mut self) -> bool;
+
+    /// Size of the receive buffer, bytes as the kernel counts them (a bound on what peers may have in flight to us).
+    fn receive_buffer_bytes(&self) -> u32;
+
+    /// State, MTU and GIDs as the interfaces are now.
+    fn port(&mut self) -> PortConfig;
+
+    /// Whether something about the interfaces has changed since the last [`port`](Fabric::port). Cheap.
+    fn port_changed(&mut self) -> bool {
+        false
+    }
+
+    /// The queue pair numbers that packets reach this fabric by: its part of the 24-bit space.
+    fn qpn_slice(&self) -> Range<u32>;
+
+    /// After a fork, in the child: close every descriptor, so that the child keeps neither sockets nor claims of its
+    /// parent. Async-signal-safe; afterwards the fabric sends and receives nothing.
+    fn close_in_child(&mut self);
+}
+
+/// What a fabric has done, in numbers since it was opened. A datagram is one packet, also within a train.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FabricCounters {
+    /// Datagrams that the system took.
+    pub sent_datagrams: u64,
+    /// Their UDP payload bytes.
+    pub sent_bytes: u64,
+    /// Sends of two or more datagrams as one train.
+    pub sent_trains: u64,
+    /// Datagrams that the system refused: lost.
+    pub send_refused: u64,
+    /// Datagrams handed to the engine.
+    pub received_datagrams: u64,
+    /// Their UDP payload bytes.
+    pub received_bytes: u64,
+    /// Reads that brought two or more datagrams as one train.
+    pub received_trains: u64,
+    /// Datagrams that the kernel dropped since our receive buffer was full.
+    pub receive_overflows: u64,
+    /// Datagrams too long, too short or cut off: dropped unread.
+    pub malformed: u64,
+    /// Datagrams for another process on this address, passed on to it.
+    pub forwarded: u64,
+    /// Datagrams for another process that could not be passed on: nobody there, or its inbox is full.
+    pub forward_dropped: u64,
+    /// Datagrams that another process passed on to us (also in `received_datagrams`).
+    pub adopted: u64,
+    /// How often the steering table of the address was renewed by us.
+    pub steering_repairs: u64,
+}
