@@ -9,6 +9,8 @@ struct Copies {
     name: &'static str,
     from_program: unsafe fn(*mut u8, *const u8, usize) -> Outcome,
     to_program: unsafe fn(*mut u8, *const u8, usize) -> Outcome,
+    compare_swap: unsafe fn(*mut u64, u64, u64, &mut u64) -> Outcome,
+    fetch_add: unsafe fn(*mut u64, u64, &mut u64) -> Outcome,
 }
 
 fn implementations() -> Vec<Copies> {
@@ -17,12 +19,16 @@ fn implementations() -> Vec<Copies> {
             name: "this machine's",
             from_program,
             to_program,
+            compare_swap,
+            fetch_add,
         },
         #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
         Copies {
             name: "portable",
             from_program: portable::from_program,
             to_program: portable::to_program,
+            compare_swap: portable::compare_swap,
+            fetch_add: portable::fetch_add,
         },
     ]
 }
@@ -68,6 +74,36 @@ fn copies_of_every_length_and_alignment_move_exactly_their_bytes() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn atomics_give_the_old_value_and_change_only_their_word() {
+    for copies in implementations() {
+        let program = Buffer::new(24);
+        program.store_u64(8, 5);
+        let word = program.as_ptr().wrapping_add(8).cast();
+        let mut old = 0;
+        let mut seen = Vec::new();
+        // SAFETY: the word is aligned and within the buffer.
+        unsafe {
+            assert_eq!((copies.compare_swap)(word, 4, 9, &mut old), Outcome::Done);
+            seen.push((old, program.load_u64(8)));
+            assert_eq!(
+                (copies.compare_swap)(word, 5, u64::MAX - 1, &mut old),
+                Outcome::Done
+            );
+            seen.push((old, program.load_u64(8)));
+            assert_eq!((copies.fetch_add)(word, 3, &mut old), Outcome::Done);
+            seen.push((old, program.load_u64(8)));
+        }
+        assert_eq!(
+            seen,
+            [(5, 5), (5, u64::MAX - 1), (u64::MAX - 1, 1)],
+            "{}",
+            copies.name
+        );
+        assert_eq!((program.load_u64(0), program.load_u64(16)), (0, 0));
     }
 }
 
