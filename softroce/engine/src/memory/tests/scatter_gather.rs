@@ -28,12 +28,11 @@ fn flatten(entries: &[Entry]) -> Vec<(usize, usize)> {
 struct Setting {
     world: World,
     buffers: Vec<Buffer>,
-    /// Each region begins so many bytes into its buffer: all alignments occur.
-    skews: [usize; REGIONS],
     keys: Vec<LKey>,
 }
 
 impl Setting {
+    /// Each region begins so many bytes into its buffer: all alignments occur.
     fn new(skews: [usize; REGIONS]) -> Self {
         let mut world = World::new();
         let buffers: Vec<Buffer> = (0..REGIONS)
@@ -52,12 +51,7 @@ impl Setting {
                     .lkey
             })
             .collect();
-        Setting {
-            world,
-            buffers,
-            skews,
-            keys,
-        }
+        Setting { world, buffers, keys }
     }
 
     fn sges(&self, entries: &[Entry]) -> Vec<Sge> {
