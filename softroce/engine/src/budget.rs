@@ -10,6 +10,8 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
+use crate::Time;
+
 /// The smallest window, bytes.
 const MIN_WINDOW_BYTES: u32 = 8 << 10;
 /// The largest window, bytes: below the default socket buffer, with room for somebody else's packets.
@@ -28,7 +30,22 @@ pub(crate) const LEASE_NS: u64 = 10_000_000;
 /// What a packet of `len` bytes costs; `in_train` when it follows one of the same size and path.
 pub(crate) fn packet_cost(len: usize, in_train: bool) -> u32 {
     let len = len as u32;
-    if in_train { len + TRAIN_OVERHEAD_BYTES } else { 2 * len + LONE_OVERHEAD_BYTES }
+    if in_train {
+        len + TRAIN_OVERHEAD_BYTES
+    } else {
+        2 * len + LONE_OVERHEAD_BYTES
+    }
+}
+
+/// Where a queue pair stands before a budget. Who was woken goes first, so that one that never waits cannot starve
+/// those that do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Claim {
+    #[default]
+    None,
+    Waiting,
+    /// Woken: it may use what is free although others still wait.
+    Granted,
 }
 
 /// The window toward one peer address.
@@ -41,7 +58,7 @@ pub(crate) struct Peer {
     in_flight: u32,
     /// Bytes acknowledged toward the next growth.
     credit: u64,
-    last_loss: Option<crate::Time>,
+    last_loss: Option<Time>,
     /// Slots of queue pairs that wait for room, in the order in which they came.
     waiting: VecDeque<u32>,
     /// The transmit call that last carried data to this peer.
@@ -71,7 +88,11 @@ impl Peer {
 
     /// Give `cost` back.
     pub(crate) fn refund(&mut self, cost: u32) {
-        debug_assert!(cost <= self.in_flight, "refund of {cost} with {} in flight", self.in_flight);
+        debug_assert!(
+            cost <= self.in_flight,
+            "refund of {cost} with {} in flight",
+            self.in_flight
+        );
         self.in_flight = self.in_flight.saturating_sub(cost);
     }
 
@@ -87,7 +108,7 @@ impl Peer {
     }
 
     /// Something was lost, or the peer is congested: halve.
-    pub(crate) fn shrink(&mut self, now: crate::Time) {
+    pub(crate) fn shrink(&mut self, now: Time) {
         if self.last_loss.is_some_and(|last| now.since(last) < ONE_LOSS_NS) {
             return;
         }
@@ -95,22 +116,14 @@ impl Peer {
         self.credit = 0;
         self.window = (self.window / 2).max(MIN_WINDOW_BYTES);
     }
-
-    /// Queue a slot until there is room.
-    pub(crate) fn wait(&mut self, slot: u32) {
-        self.waiting.push_back(slot);
-    }
-
-    /// The next slot that may try again.
-    pub(crate) fn wake(&mut self) -> Option<u32> {
-        if self.in_flight > 0 && self.in_flight >= self.window { None } else { self.waiting.pop_front() }
-    }
 }
 
 /// All peers. An entry lives as long as queue pairs use it.
 #[derive(Debug)]
 pub(crate) struct Peers {
     entries: Vec<Peer>,
+    /// By slot of a queue pair; it waits before one peer's window at most.
+    claims: Vec<Claim>,
     initial_window: u32,
 }
 
@@ -124,12 +137,19 @@ impl Peers {
             0 => DEFAULT_WINDOW_BYTES,
             bytes => bytes.clamp(MIN_WINDOW_BYTES, MAX_WINDOW_BYTES),
         };
-        Peers { entries: Vec::new(), initial_window }
+        Peers {
+            entries: Vec::new(),
+            claims: Vec::new(),
+            initial_window,
+        }
     }
 
     /// One more queue pair leads to `address`.
     pub(crate) fn join(&mut self, address: IpAddr) -> PeerId {
-        let found = self.entries.iter().position(|peer| peer.users > 0 && peer.address == address);
+        let found = self
+            .entries
+            .iter()
+            .position(|peer| peer.users > 0 && peer.address == address);
         let index = found.unwrap_or_else(|| {
             let fresh = Peer {
                 address,
@@ -165,6 +185,46 @@ impl Peers {
         let peer = self.get_mut(id);
         peer.users -= 1;
         peer.waiting.retain(|waiting| *waiting != slot);
+        self.claims[slot as usize] = Claim::None;
+    }
+
+    /// Room for slots `0..count`.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        if count > self.claims.len() {
+            self.claims.resize(count, Claim::default());
+        }
+    }
+
+    /// Whether queue pair `slot` may send a packet of `cost` now: there is room, and nobody is before it.
+    pub(crate) fn admits(&self, id: PeerId, slot: u32, cost: u32) -> bool {
+        let peer = self.get(id);
+        let is_next = peer.waiting.is_empty() || self.claims[slot as usize] == Claim::Granted;
+        is_next && peer.has_room(cost)
+    }
+
+    /// Queue `slot` until there is room.
+    pub(crate) fn wait(&mut self, id: PeerId, slot: u32) {
+        if std::mem::replace(&mut self.claims[slot as usize], Claim::Waiting) != Claim::Waiting {
+            self.get_mut(id).waiting.push_back(slot);
+        }
+    }
+
+    /// `slot` has had its turn and does not wait.
+    pub(crate) fn end_turn(&mut self, slot: u32) {
+        if self.claims[slot as usize] == Claim::Granted {
+            self.claims[slot as usize] = Claim::None;
+        }
+    }
+
+    /// The next slot that may try again.
+    pub(crate) fn wake(&mut self, id: PeerId) -> Option<u32> {
+        let peer = self.get_mut(id);
+        if peer.in_flight > 0 && peer.in_flight >= peer.window {
+            return None;
+        }
+        let slot = peer.waiting.pop_front()?;
+        self.claims[slot as usize] = Claim::Granted;
+        Some(slot)
     }
 
     pub(crate) fn get(&self, id: PeerId) -> &Peer {
@@ -184,12 +244,19 @@ pub(crate) struct ReadBudget {
     request_limit: u32,
     outstanding: u32,
     waiting: VecDeque<u32>,
+    claims: Vec<Claim>,
 }
 
 impl ReadBudget {
     pub(crate) fn new(receive_buffer_bytes: u32) -> Self {
         let limit = (receive_buffer_bytes / 2).max(16 << 10);
-        ReadBudget { limit, request_limit: limit / 2, outstanding: 0, waiting: VecDeque::new() }
+        ReadBudget {
+            limit,
+            request_limit: limit / 2,
+            outstanding: 0,
+            waiting: VecDeque::new(),
+            claims: Vec::new(),
+        }
     }
 
     /// How many packets of `mtu` bytes one request may ask for.
@@ -197,34 +264,62 @@ impl ReadBudget {
         (self.request_limit / mtu).max(1)
     }
 
-    /// Room for `slots` waiting queue pairs.
-    pub(crate) fn reserve(&mut self, slots: usize) {
-        let missing = slots.saturating_sub(self.waiting.len());
-        self.waiting.reserve(missing);
+    /// Room for slots `0..count`.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        if count > self.claims.len() {
+            self.claims.resize(count, Claim::default());
+            self.waiting.reserve(count - self.waiting.len());
+        }
     }
 
-    pub(crate) fn has_room(&self, bytes: u32) -> bool {
-        self.outstanding == 0 || self.outstanding + bytes <= self.limit
+    /// Whether queue pair `slot` may ask for `bytes` now.
+    pub(crate) fn admits(&self, slot: u32, bytes: u32) -> bool {
+        let is_next = self.waiting.is_empty() || self.claims[slot as usize] == Claim::Granted;
+        is_next && (self.outstanding == 0 || self.outstanding + bytes <= self.limit)
     }
 
+    /// Take `bytes`.
     pub(crate) fn charge(&mut self, bytes: u32) {
         self.outstanding += bytes;
     }
 
+    /// Give `bytes` back.
     pub(crate) fn refund(&mut self, bytes: u32) {
-        debug_assert!(bytes <= self.outstanding, "refund of {bytes} with {} asked for", self.outstanding);
+        debug_assert!(
+            bytes <= self.outstanding,
+            "refund of {bytes} with {} asked for",
+            self.outstanding
+        );
         self.outstanding = self.outstanding.saturating_sub(bytes);
     }
 
+    /// Queue `slot` until there is room.
     pub(crate) fn wait(&mut self, slot: u32) {
-        self.waiting.push_back(slot);
+        if std::mem::replace(&mut self.claims[slot as usize], Claim::Waiting) != Claim::Waiting {
+            self.waiting.push_back(slot);
+        }
     }
 
+    /// `slot` has had its turn and does not wait.
+    pub(crate) fn end_turn(&mut self, slot: u32) {
+        if self.claims[slot as usize] == Claim::Granted {
+            self.claims[slot as usize] = Claim::None;
+        }
+    }
+
+    /// The next slot that may try again.
     pub(crate) fn wake(&mut self) -> Option<u32> {
-        if self.outstanding > self.limit / 2 { None } else { self.waiting.pop_front() }
+        if self.outstanding > self.limit / 2 {
+            return None;
+        }
+        let slot = self.waiting.pop_front()?;
+        self.claims[slot as usize] = Claim::Granted;
+        Some(slot)
     }
 
+    /// `slot` asks no longer.
     pub(crate) fn forget(&mut self, slot: u32) {
         self.waiting.retain(|waiting| *waiting != slot);
+        self.claims[slot as usize] = Claim::None;
     }
 }

@@ -21,7 +21,9 @@ impl Seq {
 
     /// The number nearest to this one that stands on the wire as `psn`: half a round ahead or behind.
     pub(crate) fn nearest(self, psn: Psn) -> Seq {
-        Seq(self.0.wrapping_add_signed(i64::from(psn.distance_from(self.psn()))))
+        Seq(self
+            .0
+            .wrapping_add_signed(i64::from(psn.distance_from(self.psn()))))
     }
 }
 

@@ -6,8 +6,9 @@ use verbs_api::{EventKind, Wc};
 
 use crate::budget::{PeerId, Peers, ReadBudget};
 use crate::counters::Counters;
-use crate::cq::{CqTable, Pushed};
+use crate::cq::{CompletionQueues, Pushed, Solicited};
 use crate::memory::Memory;
+use crate::slot_list::SlotList;
 use crate::timer::Timers;
 use crate::{CqId, EngineEvent, Time};
 
@@ -17,16 +18,16 @@ pub(crate) struct Shared {
     /// The time of the call that is being served.
     pub(crate) now: Time,
     pub(crate) memory: Memory,
-    pub(crate) cqs: CqTable,
+    pub(crate) cqs: CompletionQueues,
     pub(crate) counters: Counters,
     pub(crate) events: VecDeque<EngineEvent>,
     pub(crate) timers: Timers,
     pub(crate) peers: Peers,
     pub(crate) reads: ReadBudget,
     /// Slots of queue pairs that may have packets to send.
-    pub(crate) ready: VecDeque<u32>,
+    pub(crate) ready: SlotList,
     /// Slots of queue pairs with an acknowledgement that may wait.
-    pub(crate) acks: VecDeque<u32>,
+    pub(crate) acks: SlotList,
     /// A completion queue that overflowed: its queue pairs must fail. One a call is enough, the others overflow again.
     pub(crate) overflowed: VecDeque<CqId>,
     /// How long an acknowledgement may wait, ns.
@@ -37,24 +38,16 @@ pub(crate) struct Shared {
     pub(crate) batch_number: u64,
 }
 
-/// Whether a completion may wake a channel that waits for solicited ones only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Solicited {
-    Yes,
-    No,
-}
-
 impl Shared {
     /// Report a completion. On an overflow the completion is lost, and the queue's users fail when the call ends.
     pub(crate) fn complete(&mut self, cq: CqId, wc: Wc, solicited: Solicited) {
-        match self.cqs.push(cq, wc, solicited == Solicited::Yes) {
-            Pushed::Quiet => {}
+        match self.cqs.push(cq, wc, solicited) {
+            Pushed::Quietly | Pushed::Lost => {}
             Pushed::Notify => self.events.push_back(EngineEvent::CqNotify(cq)),
-            Pushed::Overflow => {
+            Pushed::Overflowed => {
                 self.events.push_back(EngineEvent::Cq(cq, EventKind::CqErr));
                 self.overflowed.push_back(cq);
             }
-            Pushed::Dead => {}
         }
     }
 
@@ -63,18 +56,22 @@ impl Shared {
         self.events.push_back(EngineEvent::Qp(qpn, kind));
     }
 
-    /// Let queue pairs that waited for room toward `peer`, or for READ responses, try again.
-    pub(crate) fn wake_waiting(&mut self, peer: PeerId) {
-        if let Some(slot) = self.peers.get_mut(peer).wake() {
-            self.ready.push_back(slot);
-        }
-        self.wake_readers();
+    /// Make room in all lists for queue pairs in slots `0..count`.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        self.timers.reserve(count);
+        self.peers.reserve(count);
+        self.reads.reserve(count);
+        self.ready.reserve(count);
+        self.acks.reserve(count);
     }
 
-    /// Let a queue pair that waited to ask for READ responses try again.
-    pub(crate) fn wake_readers(&mut self) {
+    /// Let queue pairs that waited for room toward `peer`, or for READ responses, try again.
+    pub(crate) fn wake_waiting(&mut self, peer: PeerId) {
+        if let Some(slot) = self.peers.wake(peer) {
+            self.ready.push(slot);
+        }
         if let Some(slot) = self.reads.wake() {
-            self.ready.push_back(slot);
+            self.ready.push(slot);
         }
     }
 }

@@ -90,8 +90,11 @@ impl Timers {
                 return;
             }
             let right = left + 1;
-            let least =
-                if right < self.heap.len() && self.heap[right].0 < self.heap[left].0 { right } else { left };
+            let least = if right < self.heap.len() && self.heap[right].0 < self.heap[left].0 {
+                right
+            } else {
+                left
+            };
             if self.heap[at].0 <= self.heap[least].0 {
                 return;
             }

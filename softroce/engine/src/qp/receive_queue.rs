@@ -56,7 +56,10 @@ impl ReceiveQueue {
             return Err(Refusal::Full { depth: self.depth });
         }
         if request.sges.len() > self.max_sge {
-            return Err(Refusal::TooManySges { given: request.sges.len(), limit: self.max_sge });
+            return Err(Refusal::TooManySges {
+                given: request.sges.len(),
+                limit: self.max_sge,
+            });
         }
         let slot = self.slot(self.tail);
         let start = slot * self.max_sge;

@@ -8,11 +8,25 @@ use crate::{SendOperation, SendRequest};
 /// What a queued request does: the operations of a reliable connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    Send { tail: SendTail },
-    Write { remote: RemoteAddr, imm: Option<u32> },
-    Read { remote: RemoteAddr },
-    CompareSwap { remote: RemoteAddr, compare: u64, swap: u64 },
-    FetchAdd { remote: RemoteAddr, add: u64 },
+    Send {
+        tail: SendTail,
+    },
+    Write {
+        remote: RemoteAddr,
+        imm: Option<u32>,
+    },
+    Read {
+        remote: RemoteAddr,
+    },
+    CompareSwap {
+        remote: RemoteAddr,
+        compare: u64,
+        swap: u64,
+    },
+    FetchAdd {
+        remote: RemoteAddr,
+        add: u64,
+    },
 }
 
 /// What the last packet of a SEND carries besides data.
@@ -27,12 +41,26 @@ impl Operation {
     /// `None` for operations that a reliable connection does not offer here.
     pub(crate) fn of(op: &SendOperation) -> Option<Operation> {
         Some(match *op {
-            SendOperation::Send { imm: None } => Operation::Send { tail: SendTail::Plain },
-            SendOperation::Send { imm: Some(imm) } => Operation::Send { tail: SendTail::Immediate(imm) },
-            SendOperation::SendWithInvalidate { rkey } => Operation::Send { tail: SendTail::Invalidate(rkey) },
+            SendOperation::Send { imm: None } => Operation::Send {
+                tail: SendTail::Plain,
+            },
+            SendOperation::Send { imm: Some(imm) } => Operation::Send {
+                tail: SendTail::Immediate(imm),
+            },
+            SendOperation::SendWithInvalidate { rkey } => Operation::Send {
+                tail: SendTail::Invalidate(rkey),
+            },
             SendOperation::Write { remote, imm } => Operation::Write { remote, imm },
             SendOperation::Read { remote } => Operation::Read { remote },
-            SendOperation::CompareSwap { remote, compare, swap } => Operation::CompareSwap { remote, compare, swap },
+            SendOperation::CompareSwap {
+                remote,
+                compare,
+                swap,
+            } => Operation::CompareSwap {
+                remote,
+                compare,
+                swap,
+            },
             SendOperation::FetchAdd { remote, add } => Operation::FetchAdd { remote, add },
             SendOperation::SendTo { .. }
             | SendOperation::AtomicWrite { .. }
@@ -129,7 +157,9 @@ impl SendQueue {
         let slots = depth.max(1).next_power_of_two() as usize;
         let empty = SendWqe {
             wr_id: 0,
-            op: Operation::Send { tail: SendTail::Plain },
+            op: Operation::Send {
+                tail: SendTail::Plain,
+            },
             flags: SendFlags::empty(),
             is_signaled: false,
             length: 0,
@@ -179,7 +209,12 @@ impl SendQueue {
     }
 
     /// Check a request and queue it, inline data included.
-    pub(crate) fn push(&mut self, request: &SendRequest<'_>, op: Operation, is_signaled: bool) -> Result<(), Refusal> {
+    pub(crate) fn push(
+        &mut self,
+        request: &SendRequest<'_>,
+        op: Operation,
+        is_signaled: bool,
+    ) -> Result<(), Refusal> {
         if self.tail - self.head >= u64::from(self.depth) {
             return Err(Refusal::Full { depth: self.depth });
         }
@@ -187,15 +222,24 @@ impl SendQueue {
         let (source, length) = match request.payload {
             Payload::Sges(sges) => {
                 if sges.len() > self.max_sge {
-                    return Err(Refusal::TooManySges { given: sges.len(), limit: self.max_sge });
+                    return Err(Refusal::TooManySges {
+                        given: sges.len(),
+                        limit: self.max_sge,
+                    });
                 }
                 let start = slot * self.max_sge;
                 self.sges[start..start + sges.len()].copy_from_slice(sges);
-                (Source::Sges(sges.len() as u16), sges.iter().map(|sge| u64::from(sge.length)).sum())
+                (
+                    Source::Sges(sges.len() as u16),
+                    sges.iter().map(|sge| u64::from(sge.length)).sum(),
+                )
             }
             Payload::Inline(bytes) => {
                 if bytes.len() > self.max_inline {
-                    return Err(Refusal::TooMuchInline { given: bytes.len(), limit: self.max_inline });
+                    return Err(Refusal::TooMuchInline {
+                        given: bytes.len(),
+                        limit: self.max_inline,
+                    });
                 }
                 let start = slot * self.max_inline;
                 self.inline[start..start + bytes.len()].copy_from_slice(bytes);
@@ -265,4 +309,3 @@ pub(crate) struct LocalFault {
 pub(crate) fn packets_of(length: u32, mtu: u32) -> u32 {
     length.div_ceil(mtu).max(1)
 }
-
