@@ -154,15 +154,13 @@ fn covers(known: IpAddr, prefix: u8, address: IpAddr) -> bool {
 }
 
 fn mtu_of(name: &CStr) -> io::Result<u32> {
-    // SAFETY: no pointers are passed.
-    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     // Without IPv4 any other socket serves as well.
-    // SAFETY: as above.
-    let fd = if fd >= 0 {
-        fd
-    } else {
-        unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) }
+    let families = [libc::AF_INET, libc::AF_INET6, libc::AF_UNIX];
+    let open = |family| {
+        // SAFETY: no pointers are passed.
+        unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) }
     };
+    let fd = families.into_iter().map(open).find(|fd| *fd >= 0).unwrap_or(-1);
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -218,9 +216,8 @@ impl<'a> IntoIterator for &'a AddressList {
     type IntoIter = AddressEntries<'a>;
     fn into_iter(self) -> AddressEntries<'a> {
         // SAFETY: `head` is null or points to the first entry of a list that lives as long as `self`.
-        AddressEntries {
-            next: unsafe { self.head.as_ref() },
-        }
+        let next = unsafe { self.head.as_ref() };
+        AddressEntries { next }
     }
 }
 

@@ -4,7 +4,7 @@
 //! another. The link carries packets that reached the wrong process, and its end tells at once that a member died,
 //! however it died: the kernel closes it.
 
-use std::io;
+use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -20,6 +20,9 @@ const LINKS_MAX: usize = 2 * SLICE_COUNT;
 const MESSAGES_A_TURN_MAX: usize = 8;
 /// Connections accepted in one turn.
 const ACCEPTS_A_TURN_MAX: usize = 32;
+
+/// How often the owner of a slice is looked for when packets for it keep coming.
+const SEEK_PAUSE_NS: u64 = 1_000_000;
 
 const TOKEN_LISTENER: u64 = u64::MAX;
 const TOKEN_TIMER: u64 = u64::MAX - 1;
@@ -52,6 +55,8 @@ struct Link {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Links {
+    address: IpAddr,
+    scope_id: u32,
     own: Slice,
     listener: Option<Listener>,
     epoll: Option<Epoll>,
@@ -60,6 +65,8 @@ pub(super) struct Links {
     links: Box<[Option<Link>]>,
     /// For each slice the link to its owner.
     routes: Box<[Option<u16>]>,
+    /// For each slice when its owner was last looked for in vain.
+    sought_at_ns: Box<[u64]>,
     ready: Ready,
     cursor: usize,
     turn: usize,
@@ -69,9 +76,9 @@ impl Links {
     /// Claim a free slice of the address.
     pub(super) fn claim(address: IpAddr, scope_id: u32, seed: u64) -> Result<Self> {
         for slice in Slice::all_from(seed) {
-            match Listener::claim(&claim_name(address, scope_id, slice)) {
+            match Listener::claim(ClaimName::new(address, scope_id, slice).as_bytes()) {
                 Ok(listener) => {
-                    return Links::around(slice, listener).map_err(|source| {
+                    return Links::around(address, scope_id, slice, listener).map_err(|source| {
                         Error::system("cannot watch the links to other processes", source)
                     });
                 }
@@ -92,12 +99,14 @@ impl Links {
         ))
     }
 
-    fn around(own: Slice, listener: Listener) -> io::Result<Self> {
+    fn around(address: IpAddr, scope_id: u32, own: Slice, listener: Listener) -> io::Result<Self> {
         let epoll = Epoll::new()?;
         let timer = Timer::new()?;
         epoll.add(listener.as_raw_fd(), TOKEN_LISTENER)?;
         epoll.add(timer.as_raw_fd(), TOKEN_TIMER)?;
         Ok(Links {
+            address,
+            scope_id,
             own,
             listener: Some(listener),
             epoll: Some(epoll),
@@ -105,6 +114,7 @@ impl Links {
             timer_at_ns: None,
             links: (0..LINKS_MAX).map(|_| None).collect(),
             routes: vec![None; SLICE_COUNT].into_boxed_slice(),
+            sought_at_ns: vec![0; SLICE_COUNT].into_boxed_slice(),
             ready: Ready::default(),
             cursor: 0,
             turn: 0,
@@ -119,19 +129,37 @@ impl Links {
     }
 
     /// Connect to everybody who has claimed a slice already; `found` hears of each.
-    pub(super) fn connect_all(&mut self, address: IpAddr, scope_id: u32, mut found: impl FnMut(Slice)) {
+    pub(super) fn connect_all(&mut self, mut found: impl FnMut(Slice)) {
         let own = self.own;
         for slice in Slice::all_from(0).filter(|slice| *slice != own) {
-            // A member whose backlog is full, or who dies at this moment, is as good as absent.
-            let Ok(Some(connection)) = Connection::to(&claim_name(address, scope_id, slice)) else {
-                continue;
-            };
-            let mut out = [0; MESSAGE_BYTES_MAX];
-            let hello = LinkMessage::Hello { from: own };
-            if connection.send(hello.write(&mut out), &[]).is_ok() && self.keep(connection, Some(slice)) {
+            if self.connect(slice) {
                 found(slice);
             }
         }
+    }
+
+    /// Connect to the owner of a slice that is not linked, if there is one; `true` when it is linked now. Owners that
+    /// are not there are looked for at most once in a while.
+    pub(super) fn seek(&mut self, slice: Slice, now_ns: u64) -> bool {
+        let sought_at_ns = &mut self.sought_at_ns[slice.index()];
+        let is_new =
+            self.routes[slice.index()].is_none() && now_ns.saturating_sub(*sought_at_ns) >= SEEK_PAUSE_NS;
+        if !is_new {
+            return false;
+        }
+        *sought_at_ns = now_ns;
+        self.connect(slice)
+    }
+
+    fn connect(&mut self, slice: Slice) -> bool {
+        let name = ClaimName::new(self.address, self.scope_id, slice);
+        // A member whose backlog is full, or who dies at this moment, is as good as absent.
+        let Ok(Some(connection)) = Connection::to(name.as_bytes()) else {
+            return false;
+        };
+        let mut out = [0; MESSAGE_BYTES_MAX];
+        let hello = LinkMessage::Hello { from: self.own };
+        connection.send(hello.write(&mut out), &[]).is_ok() && self.keep(connection, Some(slice))
     }
 
     pub(super) fn own(&self) -> Slice {
@@ -155,9 +183,11 @@ impl Links {
 
     /// Send packets or a message to the owner of a slice: at once or not at all.
     pub(super) fn send(&self, to: Slice, head: &[u8], body: &[u8]) -> Result<(), NotSent> {
-        let route = self.routes[to.index()].ok_or(NotSent)?;
-        let link = self.links[usize::from(route)].as_ref().ok_or(NotSent)?;
-        link.connection.send(head, body).map_err(|_| NotSent)
+        let route = self.routes[to.index()].ok_or(NotSent::NotLinked)?;
+        let link = self.links[usize::from(route)]
+            .as_ref()
+            .ok_or(NotSent::NotLinked)?;
+        link.connection.send(head, body).map_err(|_| NotSent::DoesNotRead)
     }
 
     /// Send a message to all members.
@@ -304,9 +334,14 @@ impl Links {
     }
 }
 
-/// The other does not read, or is not there.
+/// Why nothing was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NotSent;
+pub(super) enum NotSent {
+    /// There is no link to the owner, or no owner.
+    NotLinked,
+    /// The owner's inbox is full (it is stopped, or slow), or it is dying.
+    DoesNotRead,
+}
 
 fn is_nothing_now(error: &io::Error) -> bool {
     matches!(
@@ -316,6 +351,28 @@ fn is_nothing_now(error: &io::Error) -> bool {
 }
 
 /// The name that stands for a slice of an address (and of this network namespace, as all such names do).
-fn claim_name(address: IpAddr, scope_id: u32, slice: Slice) -> Vec<u8> {
-    format!("softroce/{address}%{scope_id}/{}", slice.number()).into_bytes()
+struct ClaimName {
+    bytes: [u8; CLAIM_NAME_BYTES_MAX],
+    length: usize,
+}
+
+/// The longest is that of a link-local address: 9 + 39 + 1 + 10 + 1 + 3 bytes.
+const CLAIM_NAME_BYTES_MAX: usize = 80;
+
+impl ClaimName {
+    fn new(address: IpAddr, scope_id: u32, slice: Slice) -> Self {
+        let mut name = ClaimName {
+            bytes: [0; CLAIM_NAME_BYTES_MAX],
+            length: 0,
+        };
+        let mut room = &mut name.bytes[..];
+        let written = write!(room, "softroce/{address}%{scope_id}/{}", slice.number());
+        debug_assert!(written.is_ok(), "every name fits");
+        name.length = CLAIM_NAME_BYTES_MAX - room.len();
+        name
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
 }

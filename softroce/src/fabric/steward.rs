@@ -9,7 +9,10 @@
 use super::slice::{SLICE_COUNT, Slice};
 use super::steering::Table;
 
-/// How long an echo or an answer may take. Loopback needs microseconds; a member's thread must get a processor.
+/// How long an echo may take. The kernel has put it into the own receive queue, if that is where it goes, in
+/// microseconds; the rest is for the own thread to get a processor.
+const ECHO_PATIENCE_NS: u64 = 2_000_000;
+/// How long answers may take, for which threads of other processes must get a processor.
 const ANSWER_PATIENCE_NS: u64 = 5_000_000;
 /// Checks after a change, as delays from the one before. The kernel moves sockets a little after the links of a killed
 /// process have closed, so one check is not enough.
@@ -21,8 +24,10 @@ const STRAY_PAUSE_NS: u64 = 1_000_000;
 /// Repairs that fail in a row are spaced out, from the first to the second of these.
 const BACKOFF_NS_MIN: u64 = 1_000_000;
 const BACKOFF_NS_MAX: u64 = 500_000_000;
-/// Positions asked beyond the members known, in case others have just joined.
+/// Positions asked beyond the members known, in case others have just joined; more after each repair that failed,
+/// since then somebody is there whom we do not know.
 const PROBES_EXTRA: usize = 1;
+const PROBES_EXTRA_A_FAILURE: usize = 8;
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,12 +212,7 @@ impl Steward {
                 // A probe beyond the last socket goes anywhere, so the lowest position is the true one.
                 *lowest = Some(lowest.map_or(position, |known| known.min(position)));
                 self.answers_received += 1;
-                // Somebody who is not linked to us yet is a member all the same.
-                let all_known = (1..=u8::MAX).filter_map(Slice::new).all(|known| {
-                    !(known == self.own || self.members[known.index()])
-                        || self.answers[known.index()].is_some()
-                });
-                if all_known {
+                if self.knows_enough() {
                     self.finish_probing(now_ns);
                 }
             }
@@ -263,7 +263,7 @@ impl Steward {
         self.round = self.round.wrapping_add(1);
         self.phase = Phase::Checking {
             round: self.round,
-            give_up_at_ns: now_ns + ANSWER_PATIENCE_NS,
+            give_up_at_ns: now_ns + ECHO_PATIENCE_NS,
             purpose,
         };
         self.push(Action::SendEcho { round: self.round });
@@ -298,7 +298,8 @@ impl Steward {
 
     fn start_probing(&mut self, now_ns: u64, attempt: Attempt) {
         let others = self.members.iter().filter(|member| **member).count();
-        let positions = (others + 1 + PROBES_EXTRA).min(usize::from(u8::MAX)) as u8;
+        let extra = PROBES_EXTRA + PROBES_EXTRA_A_FAILURE * self.repairs_failed as usize;
+        let positions = (others + 1).saturating_add(extra).min(usize::from(u8::MAX)) as u8;
         self.round = self.round.wrapping_add(1);
         self.answers = [None; SLICE_COUNT];
         self.answers_received = 0;
@@ -334,6 +335,17 @@ impl Steward {
         self.rebuild_table(own_position);
         self.push(Action::AttachTable);
         self.start_check(now_ns, Purpose::AfterRepair);
+    }
+
+    /// The own position is known, and a position for everybody else: what is remembered will do, since each member
+    /// checks its own entry when it hears of the new table. So a stopped member keeps nobody waiting.
+    fn knows_enough(&self) -> bool {
+        let known =
+            |slice: Slice| self.answers[slice.index()].is_some() || self.table.position(slice).is_some();
+        self.answers[self.own.index()].is_some()
+            && (1..=u8::MAX)
+                .filter_map(Slice::new)
+                .all(|slice| !self.members[slice.index()] || known(slice))
     }
 
     /// Without a program the kernel sends all probes, which differ in nothing that it hashes, to one socket.

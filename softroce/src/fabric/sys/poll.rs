@@ -34,9 +34,8 @@ impl Epoll {
         // SAFETY: no pointers are passed.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         // SAFETY: the kernel has just given us this descriptor, nobody else owns it.
-        Ok(Epoll {
-            fd: unsafe { OwnedFd::from_raw_fd(fd) },
-        })
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Epoll { fd })
     }
 
     /// Report `token` while `fd` is readable or its peer has gone. Closing `fd` ends that.
@@ -62,9 +61,11 @@ impl Epoll {
                 timeout_ms,
             )
         };
-        let mut ready = Ready::default();
         // An error (EINTR) is the same as nothing ready: the caller looks again.
-        ready.count = count.clamp(0, EVENTS_MAX as i32) as usize;
+        let mut ready = Ready {
+            tokens: [0; EVENTS_MAX],
+            count: count.clamp(0, EVENTS_MAX as i32) as usize,
+        };
         for (token, event) in ready.tokens.iter_mut().zip(&events) {
             *token = event.u64;
         }
@@ -91,9 +92,8 @@ impl Timer {
             libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK)
         })?;
         // SAFETY: the kernel has just given us this descriptor, nobody else owns it.
-        Ok(Timer {
-            fd: unsafe { OwnedFd::from_raw_fd(fd) },
-        })
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Timer { fd })
     }
 
     /// Become readable at `at_ns` of the monotonic clock (at once when that is past). `None`: never.

@@ -47,9 +47,8 @@ impl Listener {
             })
             .ok()?;
             // SAFETY: the kernel has just given us this descriptor, nobody else owns it.
-            let connection = Connection {
-                fd: unsafe { OwnedFd::from_raw_fd(fd) },
-            };
+            let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+            let connection = Connection { fd };
             if connection.is_of_our_user() {
                 connection.widen();
                 return Some(connection);

@@ -57,9 +57,8 @@ impl UdpSocket {
         // SAFETY: no pointers are passed.
         let fd = check(unsafe { libc::socket(domain, socket_type, 0) })?;
         // SAFETY: the kernel has just given us this descriptor, nobody else owns it.
-        let socket = UdpSocket {
-            fd: unsafe { OwnedFd::from_raw_fd(fd) },
-        };
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let socket = UdpSocket { fd };
         socket.configure(address.is_ipv4(), options)?;
         let (name, length) = to_sockaddr(address);
         // SAFETY: `name` lives across the call and is at least `length` bytes long.

@@ -7,7 +7,7 @@ use softroce_engine::RxMeta;
 
 use super::super::FabricCounters;
 use super::super::control::{self, Adopted, LinkMessage, MESSAGE_BYTES_MAX, PACKET_BYTES};
-use super::super::links::{Event, Links};
+use super::super::links::{Event, Links, NotSent};
 use super::super::slice::{Destination, SLICE_COUNT, Slice, destination};
 use super::super::steering::Program;
 use super::super::steward::{Action, Steward};
@@ -85,10 +85,8 @@ impl Member {
     ) {
         let now_ns = monotonic_ns();
         let steward = &mut self.steward;
-        let scope_id = super::scope_id(&self.own);
-        self.links.connect_all(self.own.ip(), scope_id, |slice| {
-            steward.member_joined(now_ns, slice)
-        });
+        self.links
+            .connect_all(|slice| steward.member_joined(now_ns, slice));
         self.steward.join(now_ns);
         self.act(socket, transmitter, counters);
     }
@@ -235,12 +233,10 @@ impl Member {
         let own = self.links.own();
         let mut out = [0; MESSAGE_BYTES_MAX];
         match control::Packet::parse(packet) {
-            Some(control::Packet::Echo { from, nonce, round }) if from == own => {
-                if nonce == self.nonce {
-                    self.steward.echo_returned(now_ns, round);
-                }
+            Some(control::Packet::Echo { from, nonce, round }) if from == own && nonce == self.nonce => {
+                self.steward.echo_returned(now_ns, round);
             }
-            Some(control::Packet::Echo { from, round, .. }) => {
+            Some(control::Packet::Echo { from, round, .. }) if from != own => {
                 // It finds out by itself if this does not reach it.
                 let _ = self
                     .links
@@ -251,10 +247,8 @@ impl Member {
                 nonce,
                 round,
                 position,
-            }) if from == own => {
-                if nonce == self.nonce {
-                    self.steward.probe_answered(now_ns, round, position, own);
-                }
+            }) if from == own && nonce == self.nonce => {
+                self.steward.probe_answered(now_ns, round, position, own);
             }
             Some(control::Packet::Probe {
                 from,
@@ -265,13 +259,14 @@ impl Member {
                 let answer = LinkMessage::Answer { round, position };
                 let _ = self.links.send(from, answer.write(&mut out), &[]);
             }
-            None => {}
+            // With another nonce it was made by somebody else.
+            Some(_) | None => {}
         }
     }
 
     /// Pass the packets from `at` on that belong to `slice` together; returns their bytes.
     fn pass_on(
-        &self,
+        &mut self,
         slice: Slice,
         datagram: &Datagram<'_>,
         at: usize,
@@ -292,7 +287,17 @@ impl Member {
             first_segment: (at / datagram.segment_bytes) as u16,
             bytes: &rest[..length],
         };
-        match self.links.send(slice, &adopted.head(), adopted.bytes) {
+        let head = adopted.head();
+        let mut sent = self.links.send(slice, &head, adopted.bytes);
+        if sent == Err(NotSent::NotLinked) {
+            // It may have come a moment ago, and we have not heard its hello yet.
+            let now_ns = monotonic_ns();
+            if self.links.seek(slice, now_ns) {
+                self.steward.member_joined(now_ns, slice);
+                sent = self.links.send(slice, &head, adopted.bytes);
+            }
+        }
+        match sent {
             Ok(()) => counters.forwarded += count,
             Err(_) => counters.forward_dropped += count,
         }

@@ -96,6 +96,7 @@ impl ReceiveArena {
             overflows: None,
             is_cut_off: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
         };
+        #[allow(clippy::unnecessary_cast)] // Its width differs between C libraries.
         let control_length = (header.msg_hdr.msg_controllen as usize).min(CONTROL_BYTES);
         read_control(&self.controls[at].0[..control_length], &mut datagram);
         datagram
@@ -144,6 +145,7 @@ fn read_control(mut control: &[u8], datagram: &mut Datagram<'_>) {
     while control.len() >= HEADER_BYTES {
         // SAFETY: there are enough bytes, any of which make a valid header; the read does not ask for alignment.
         let header = unsafe { control.as_ptr().cast::<libc::cmsghdr>().read_unaligned() };
+        #[allow(clippy::unnecessary_cast)] // As above.
         let length = header.cmsg_len as usize;
         if length < HEADER_BYTES || length > control.len() {
             return;
