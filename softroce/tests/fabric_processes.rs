@@ -205,7 +205,10 @@ impl Party {
             let (own, processes, answers) = (&mut self.own, &mut self.processes, &mut self.answers);
             own.recv(&mut |_, packet| {
                 *answers += 1;
-                processes[tag_of(packet) as usize].hear();
+                // An answer may be late, and the number be gone by now.
+                if let Some(process) = processes.get_mut(tag_of(packet) as usize) {
+                    process.hear();
+                }
             });
             std::thread::yield_now();
         }

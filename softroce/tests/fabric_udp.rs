@@ -213,14 +213,9 @@ fn open_with_help(address: IpAddr, members: &mut [UdpFabric]) -> UdpFabric {
 fn check_all_to_all(members: &mut [UdpFabric]) {
     let address = members[0].address();
     let slices: Vec<_> = members.iter().map(Fabric::qpn_slice).collect();
-    for sender in 0..members.len() {
+    for (sender, member) in members.iter_mut().enumerate() {
         for slice in &slices {
-            send_all(
-                &mut members[sender],
-                address,
-                slice.start + sender as u32,
-                &[24; 3],
-            );
+            send_all(member, address, slice.start + sender as u32, &[24; 3]);
         }
     }
     // A packet that went astray arrives by way of another member, so all are looked at until all have theirs.
