@@ -1,6 +1,7 @@
 //! A user-space RDMA network card: the provider, its progress and its UDP fabric.
 pub mod clock;
 pub mod fabric;
+pub mod interfaces;
 
 pub use clock::{Clock, MonotonicClock};
-pub use fabric::{Fabric, FabricCounters};
+pub use fabric::{Endpoint, Fabric, FabricCounters, Trains, UdpFabric, UdpOptions};
