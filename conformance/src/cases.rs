@@ -4,10 +4,13 @@ pub mod atomics;
 pub mod completion;
 pub mod data;
 pub mod device;
+pub mod faults;
 pub mod flush;
 pub mod local_errors;
 pub mod memory;
 pub mod remote_errors;
+pub mod requester;
+pub mod responder;
 pub mod states;
 
 use crate::case::Case;
@@ -25,6 +28,9 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         remote_errors::cases(),
         memory::cases(),
         completion::cases(),
+        faults::cases(),
+        requester::cases(),
+        responder::cases(),
     ];
     groups.into_iter().flatten().collect()
 }

@@ -160,6 +160,15 @@ impl<B: Testbed> Scene<B> {
         Ok(all)
     }
 
+    /// The completions that are there now.
+    pub fn completions_now(&mut self, cq: &<B::P as Provider>::Cq) -> Result<Vec<Wc>, Failure> {
+        let mut all = Vec::new();
+        while let Some(wc) = poll_one::<B::P>(cq)? {
+            all.push(wc);
+        }
+        Ok(all)
+    }
+
     /// The requests of `wr_ids` all end with a flush, in this order.
     pub fn flushed(
         &mut self,

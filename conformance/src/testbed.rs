@@ -163,6 +163,8 @@ pub trait Network {
     fn take_trace(&mut self) -> Vec<Passing>;
     /// Forge a packet: it arrives at `to` as if its peer had sent it, with a right ICRC.
     fn inject(&mut self, to: Side, headers: &Headers, payload: &[u8]);
+    /// The same from bytes: the last four become a right ICRC of those before.
+    fn inject_sealed(&mut self, to: Side, udp_payload: &[u8]);
     /// The same from bytes as they are (BTH to ICRC).
     fn inject_raw(&mut self, to: Side, udp_payload: &[u8]);
 }
