@@ -1,0 +1,34 @@
+//! The end-to-end cases: the built `softroce` command, foreign programs, namespaces and captures.
+//!
+//! One case runs at a time, since most start several processes and some measure pauses. A case that cannot
+//! run here (no root, a program missing) is shown as ignored with its reason.
+#![forbid(unsafe_code)]
+
+mod bad_arguments;
+mod captures;
+mod many_processes;
+mod pingpong;
+mod rxe;
+mod verbs_tools;
+
+use std::process::ExitCode;
+
+use e2e::Case;
+use libtest_mimic::Arguments;
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(1);
+    let cases = [
+        pingpong::cases(),
+        many_processes::cases(),
+        captures::cases(),
+        verbs_tools::cases(),
+        bad_arguments::cases(),
+        rxe::cases(),
+    ];
+    let trials = cases.into_iter().flatten().map(Case::into_trial).collect();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    e2e::program::remove_copies();
+    conclusion.exit_code()
+}
