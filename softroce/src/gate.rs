@@ -132,22 +132,40 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Leave on behalf of a guard that was forgotten.
+    /// Take up a turn whose guard was forgotten.
     ///
     /// # Safety
-    /// The calling thread has forgotten (`mem::forget`) a guard of this gate, and this is the only call for it.
-    pub(crate) unsafe fn leave_forgotten(&self) {
-        let _ = self.pass_on();
+    /// A guard of this gate was forgotten (`mem::forget`), by this thread or by the one that it is the forked copy of,
+    /// and its turn is taken up only once.
+    pub(crate) unsafe fn resume(&self) -> Guard<'_, T> {
+        self.inside()
     }
 
-    /// Make the gate free, whoever held it or waited.
+    /// Make the gate free, whoever held it or waited, with a new value. The old one is leaked.
     ///
     /// # Safety
     /// No other thread uses the gate, and the caller has no live guard: true in a child right after a fork.
-    pub(crate) unsafe fn reset(&self) {
+    pub(crate) unsafe fn reset(&self, value: T) {
+        let mut access = sync::Access::new(&self.value);
+        // SAFETY: nobody else has access (the caller's promise); writing does not drop what may be half changed.
+        unsafe { std::ptr::write(access.exclusive(), value) };
+        drop(access);
         self.next.store(0, Ordering::Relaxed);
         self.sleepers.store(0, Ordering::Relaxed);
         self.serving.store(0, Ordering::Release);
+    }
+
+    /// The value, for its only owner.
+    #[cfg(not(loom))]
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    /// The value, for its only owner.
+    #[cfg(loom)]
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        // SAFETY: `&mut self` excludes all others.
+        self.value.with_mut(|value| unsafe { &mut *value })
     }
 }
 

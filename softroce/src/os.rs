@@ -134,6 +134,51 @@ pub(crate) fn with_signals_blocked<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Bytes of a page.
+pub(crate) fn page_size() -> usize {
+    // SAFETY: no pointers are passed.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// Fault pages in for reading or writing, changing no byte; the error number when that fails.
+pub(crate) fn populate(start: usize, length: usize, for_writing: bool) -> Result<(), i32> {
+    let advice = if for_writing { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+    loop {
+        // SAFETY: this advice changes neither contents nor mappings; bad addresses are answered with an error.
+        if unsafe { libc::madvise(start as *mut libc::c_void, length, advice) } == 0 {
+            return Ok(());
+        }
+        match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EINTR | libc::EAGAIN) => continue,
+            errno => return Err(errno.unwrap_or(libc::EFAULT)),
+        }
+    }
+}
+
+/// Random bits of the system.
+pub(crate) fn random_u64() -> u64 {
+    let mut bytes = [0u8; 8];
+    // SAFETY: eight writable bytes. So few are given whole, or, early at boot, not at all.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got != 8 {
+        // Without a random source, the place of the stack and the process number are better than a constant.
+        return (bytes.as_ptr() as u64).rotate_left(32) ^ u64::from(std::process::id());
+    }
+    u64::from_ne_bytes(bytes)
+}
+
+/// Run `prepare` before every fork of this process, and `parent` and `child` after it in the two.
+pub(crate) fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) -> io::Result<()> {
+    // libc's signature wants unsafe functions; safe ones serve.
+    let (prepare, parent, child): (unsafe extern "C" fn(), unsafe extern "C" fn(), unsafe extern "C" fn()) =
+        (prepare, parent, child);
+    // SAFETY: functions live as long as the code does; a library that is unloaded has its handlers removed by libc.
+    match unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) } {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
 /// Close a descriptor by number: in a forked child, where its owner is not to run.
 ///
 /// # Safety

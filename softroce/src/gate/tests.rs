@@ -112,7 +112,7 @@ mod threads {
         std::mem::forget(gate.enter());
         assert!(gate.try_enter().is_none());
         // SAFETY: no other thread has the gate, and the guard is forgotten.
-        unsafe { gate.reset() };
+        unsafe { gate.reset(()) };
         assert!(gate.try_enter().is_some());
     }
 }
