@@ -109,7 +109,7 @@ impl Slot {
 }
 
 fn open_udp(name: &str, address: IpAddr, options: &Options) -> Result<Device> {
-    let udp = UdpFabric::open(UdpOptions { address, gso: options.gso, ..UdpOptions::default() })?;
+    let udp = UdpFabric::open(UdpOptions { address: Some(address), gso: options.gso, ..UdpOptions::default() })?;
     let fabric: Box<dyn Fabric> = match &options.capture {
         Some(file) => Box::new(Tap::create(udp, file)?),
         None => Box::new(udp),
