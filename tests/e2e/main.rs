@@ -6,7 +6,9 @@
 
 mod bad_arguments;
 mod captures;
+mod conformance;
 mod many_processes;
+mod peers;
 mod pingpong;
 mod rxe;
 mod verbs_tools;
@@ -20,6 +22,7 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(1);
     let cases = [
+        conformance::cases(),
         pingpong::cases(),
         many_processes::cases(),
         captures::cases(),

@@ -29,6 +29,22 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// The kind that a number of C stands for.
+    pub const fn from_errno(errno: i32) -> ErrorKind {
+        match errno {
+            22 => ErrorKind::Invalid,
+            12 => ErrorKind::NoMemory,
+            16 => ErrorKind::Busy,
+            95 => ErrorKind::Unsupported,
+            1 => ErrorKind::Permission,
+            14 => ErrorKind::Fault,
+            19 => ErrorKind::NotFound,
+            98 => ErrorKind::AddressInUse,
+            11 => ErrorKind::Again,
+            errno => ErrorKind::System(errno),
+        }
+    }
+
     /// The number for C.
     pub const fn errno(self) -> i32 {
         match self {
@@ -57,7 +73,11 @@ pub struct Error {
 impl Error {
     /// An error of `kind` with its sentence. A `&'static str` costs no allocation.
     pub fn new(kind: ErrorKind, message: impl Into<std::borrow::Cow<'static, str>>) -> Self {
-        Error { kind, message: message.into(), source: None }
+        Error {
+            kind,
+            message: message.into(),
+            source: None,
+        }
     }
 
     /// EINVAL with its sentence.
@@ -67,7 +87,10 @@ impl Error {
 
     /// EOPNOTSUPP: `what` is the name of the operation or feature.
     pub fn unsupported(what: &str) -> Self {
-        Error::new(ErrorKind::Unsupported, format!("{what} is not supported by this provider"))
+        Error::new(
+            ErrorKind::Unsupported,
+            format!("{what} is not supported by this provider"),
+        )
     }
 
     /// An error of the system, met while doing `what`.
@@ -77,7 +100,11 @@ impl Error {
             Some(errno) => ErrorKind::System(errno),
             None => ErrorKind::System(5),
         };
-        Error { kind, message: format!("{what}: {source}").into(), source: Some(source) }
+        Error {
+            kind,
+            message: format!("{what}: {source}").into(),
+            source: Some(source),
+        }
     }
 
     /// Its kind.
@@ -117,7 +144,11 @@ pub struct PostError {
 
 impl fmt::Display for PostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "work request {} of the list was refused: {}", self.posted, self.error)
+        write!(
+            f,
+            "work request {} of the list was refused: {}",
+            self.posted, self.error
+        )
     }
 }
 
