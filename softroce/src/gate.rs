@@ -66,7 +66,7 @@ impl<T> Gate<T> {
         if let Some(guard) = self.take_free_turn() {
             return Some(guard);
         }
-        self.again.store(true, Ordering::Relaxed);
+        self.again.store(true, Ordering::Release);
         // Either the holder sees the mark when it leaves, or we see here that it has left.
         fence(Ordering::SeqCst);
         self.take_free_turn()
@@ -187,9 +187,10 @@ impl<T> Guard<'_, T> {
 
     /// Forget the mark, because a round starts now, which will see all that refused pollers were after.
     pub(crate) fn clear_again(&mut self) {
+        // The look first saves a locked instruction in the common case. A mark that it misses is found on leaving.
         if self.gate.again.load(Ordering::Relaxed) {
-            self.gate.again.store(false, Ordering::Relaxed);
-            fence(Ordering::SeqCst);
+            // A swap and not a store: whatever came before a mark that is wiped here must be visible to the round.
+            self.gate.again.swap(false, Ordering::Acquire);
         }
     }
 }

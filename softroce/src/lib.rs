@@ -10,6 +10,7 @@
 
 pub mod clock;
 pub mod fabric;
+pub mod interfaces;
 
 mod card;
 mod channel;
@@ -37,7 +38,7 @@ pub use clock::{Clock, MonotonicClock};
 pub use context::Context;
 pub use cq::Cq;
 pub use device::{Device, DeviceCounters};
-pub use fabric::{Fabric, FabricCounters};
+pub use fabric::{Endpoint, Fabric, FabricCounters, Trains, UdpFabric, UdpOptions};
 pub use mr::Mr;
 pub use options::{Options, ProgressMode};
 pub use pd::Pd;

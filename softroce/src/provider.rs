@@ -12,7 +12,7 @@ use crate::clock::MonotonicClock;
 use crate::context::Context;
 use crate::cq::Cq;
 use crate::device::{Device, WeakDevice};
-use crate::fabric::{Fabric, Tap, UdpFabric, UdpOptions};
+use crate::fabric::{Fabric, Trains, UdpFabric, UdpOptions};
 use crate::fork;
 use crate::mr::Mr;
 use crate::options::{Options, ProgressMode};
@@ -109,11 +109,13 @@ impl Slot {
 }
 
 fn open_udp(name: &str, address: IpAddr, options: &Options) -> Result<Device> {
-    let udp = UdpFabric::open(UdpOptions { address, gso: options.gso, ..UdpOptions::default() })?;
-    let fabric: Box<dyn Fabric> = match &options.capture {
-        Some(file) => Box::new(Tap::create(udp, file)?),
-        None => Box::new(udp),
-    };
+    let mut udp_options = UdpOptions::new(address);
+    udp_options.trains = if options.gso { Trains::Allowed } else { Trains::Never };
+    let udp = UdpFabric::open(&udp_options)?;
+    if options.capture.is_some() {
+        return Err(Error::unsupported("a capture"));
+    }
+    let fabric: Box<dyn Fabric> = Box::new(udp);
     let seed = options.seed.unwrap_or_else(os::random_u64);
     Device::try_new(name, fabric, Arc::new(MonotonicClock), options.progress, seed)
 }
