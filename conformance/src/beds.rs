@@ -106,18 +106,27 @@ fn entries_on<B: Testbed>(kind: BedKind, bed: &B) -> Vec<Entry> {
 
 /// Run one case on a new bed. With `on_failure`, the packets of a failed case are written there, if the bed has them.
 pub fn run_entry(entry: &Entry, options: &BedOptions, on_failure: Option<&Path>) -> Outcome {
-    let options = BedOptions { seed: options.seed ^ hash(entry.id), ..options.clone() };
+    let options = BedOptions {
+        seed: options.seed ^ hash(entry.id),
+        ..options.clone()
+    };
     match entry.bed {
-        BedKind::Sim => {
-            run_case(move || SimBed::open(&options), cases::all().swap_remove(entry.index), on_failure)
-        }
-        BedKind::Udp => {
-            run_case(move || UdpBed::open(&options), cases::all().swap_remove(entry.index), on_failure)
-        }
+        BedKind::Sim => run_case(
+            move || SimBed::open(&options),
+            cases::all().swap_remove(entry.index),
+            on_failure,
+        ),
+        BedKind::Udp => run_case(
+            move || UdpBed::open(&options),
+            cases::all().swap_remove(entry.index),
+            on_failure,
+        ),
     }
 }
 
 /// FNV-1a, so that each case has its own seed, and the same one in every build.
 fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| {
+        (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }

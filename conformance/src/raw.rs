@@ -29,10 +29,18 @@ impl<B: Testbed> Scene<B> {
     /// A queue pair in RTS whose peer the case plays.
     pub fn raw_peer(&mut self, setup: &Setup) -> Result<RawPeer<B>, Failure> {
         let node = self.node(Side::Left, setup)?;
-        let played = Endpoint { side: Side::Right, qpn: PLAYED_QPN, gid: self.gid(Side::Right)? };
+        let played = Endpoint {
+            side: Side::Right,
+            qpn: PLAYED_QPN,
+            gid: self.gid(Side::Right)?,
+        };
         node.connect(setup, &played)?;
         self.network().take_trace();
-        Ok(RawPeer { node, setup: setup.clone(), unread: Default::default() })
+        Ok(RawPeer {
+            node,
+            setup: setup.clone(),
+            unread: Default::default(),
+        })
     }
 }
 
@@ -50,7 +58,10 @@ impl<B: Testbed> RawPeer<B> {
     /// A header to the queue pair.
     pub fn bth(&self, opcode: Opcode, psn: Psn) -> Bth {
         let qpn = Qpn::new(self.node.endpoint.qpn).expect("a device's queue pair numbers have 24 bits");
-        Bth { ack_request: opcode.info().is_some_and(|info| info.is_request()), ..Bth::new(opcode, qpn, psn) }
+        Bth {
+            ack_request: opcode.info().is_some_and(|info| info.is_request()),
+            ..Bth::new(opcode, qpn, psn)
+        }
     }
 
     /// Send a packet with extension headers chosen by `fill`.
@@ -70,7 +81,10 @@ impl<B: Testbed> RawPeer<B> {
     /// Send an acknowledgement, positive or negative.
     pub fn acknowledge(&self, scene: &mut Scene<B>, psn: Psn, syndrome: Syndrome, msn: u32) {
         self.send(scene, Opcode::RC_ACKNOWLEDGE, psn, &[], |headers| {
-            headers.aeth = Some(Aeth { syndrome, msn: Msn::new(msn) });
+            headers.aeth = Some(Aeth {
+                syndrome,
+                msn: Msn::new(msn),
+            });
         });
     }
 
@@ -88,35 +102,49 @@ impl<B: Testbed> RawPeer<B> {
 
     /// Send a READ request.
     pub fn read_request(&self, scene: &mut Scene<B>, psn: Psn, remote: RemoteAddr, length: u32) {
-        self.send(scene, Opcode::RC_READ_REQUEST, psn, &[], |headers| headers.reth = Some(reth(remote, length)));
+        self.send(scene, Opcode::RC_READ_REQUEST, psn, &[], |headers| {
+            headers.reth = Some(reth(remote, length))
+        });
     }
 
     /// Send a fetch and add.
     pub fn fetch_add(&self, scene: &mut Scene<B>, psn: Psn, remote: RemoteAddr, add: u64) {
         self.send(scene, Opcode::RC_FETCH_ADD, psn, &[], |headers| {
             let rkey = RKey(remote.rkey.0);
-            headers.atomic_eth = Some(AtomicEth { va: remote.addr, rkey, swap_or_add: add, compare: 0 });
+            headers.atomic_eth = Some(AtomicEth {
+                va: remote.addr,
+                rkey,
+                swap_or_add: add,
+                compare: 0,
+            });
         });
     }
 
     /// Send a READ response of one packet.
     pub fn read_response(&self, scene: &mut Scene<B>, opcode: Opcode, psn: Psn, msn: u32, payload: &[u8]) {
         self.send(scene, opcode, psn, payload, |headers| {
-            headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: Msn::new(msn) });
+            headers.aeth = Some(Aeth {
+                syndrome: Syndrome::ACK,
+                msn: Msn::new(msn),
+            });
         });
     }
 
     /// Send the answer to an atomic.
     pub fn atomic_response(&self, scene: &mut Scene<B>, psn: Psn, msn: u32, original: u64) {
         self.send(scene, Opcode::RC_ATOMIC_ACKNOWLEDGE, psn, &[], |headers| {
-            headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: Msn::new(msn) });
+            headers.aeth = Some(Aeth {
+                syndrome: Syndrome::ACK,
+                msn: Msn::new(msn),
+            });
             headers.atomic_ack = Some(AtomicAckEth { original });
         });
     }
 
     fn look(&mut self, scene: &mut Scene<B>) {
         let new = scene.network().take_trace().into_iter();
-        self.unread.extend(new.filter(|p| p.from == Side::Left && p.headers.bth.dest_qp.value() == PLAYED_QPN));
+        self.unread
+            .extend(new.filter(|p| p.from == Side::Left && p.headers.bth.dest_qp.value() == PLAYED_QPN));
     }
 
     /// The next packet of the queue pair.
@@ -131,15 +159,32 @@ impl<B: Testbed> RawPeer<B> {
     pub fn expect(&mut self, scene: &mut Scene<B>, opcode: Opcode, psn: Psn) -> Result<Passing, Failure> {
         let packet = self.next(scene)?;
         let seen = (packet.headers.bth.opcode, packet.headers.bth.psn);
-        crate::same!(seen, (opcode, psn), "opcode and PSN of the next packet ({:?})", packet.headers.aeth);
+        crate::same!(
+            seen,
+            (opcode, psn),
+            "opcode and PSN of the next packet ({:?})",
+            packet.headers.aeth
+        );
         Ok(packet)
     }
 
     /// The next packet, which must be an acknowledgement with this PSN and syndrome; its MSN.
-    pub fn expect_aeth(&mut self, scene: &mut Scene<B>, psn: Psn, syndrome: Syndrome) -> Result<u32, Failure> {
+    pub fn expect_aeth(
+        &mut self,
+        scene: &mut Scene<B>,
+        psn: Psn,
+        syndrome: Syndrome,
+    ) -> Result<u32, Failure> {
         let packet = self.next(scene)?;
-        let Some(aeth) = packet.headers.aeth.filter(|_| packet.headers.bth.opcode == Opcode::RC_ACKNOWLEDGE) else {
-            return Err(Failure::new(format!("expected {syndrome:?}, seen a packet {:?}", packet.headers.bth)));
+        let Some(aeth) = packet
+            .headers
+            .aeth
+            .filter(|_| packet.headers.bth.opcode == Opcode::RC_ACKNOWLEDGE)
+        else {
+            return Err(Failure::new(format!(
+                "expected {syndrome:?}, seen a packet {:?}",
+                packet.headers.bth
+            )));
         };
         // An ACK may advertise any number of credits.
         let same = match (aeth.syndrome, syndrome) {
@@ -185,7 +230,11 @@ impl<B: Testbed> RawPeer<B> {
 
 /// An RDMA header.
 pub fn reth(remote: RemoteAddr, length: u32) -> Reth {
-    Reth { va: remote.addr, rkey: RKey(remote.rkey.0), dma_length: length }
+    Reth {
+        va: remote.addr,
+        rkey: RKey(remote.rkey.0),
+        dma_length: length,
+    }
 }
 
 /// Immediate data from a number.

@@ -31,7 +31,9 @@ impl FromStr for Format {
             "pretty" => Ok(Format::Pretty),
             "json" => Ok(Format::Json),
             "junit" => Ok(Format::Junit),
-            _ => Err(format!("there is no format {name:?}; the formats are pretty, json and junit")),
+            _ => Err(format!(
+                "there is no format {name:?}; the formats are pretty, json and junit"
+            )),
         }
     }
 }
@@ -54,22 +56,41 @@ pub(crate) struct Report {
 }
 
 fn widest<'a>(entries: &'a [Entry], text: impl Fn(&'a Entry) -> &'a str) -> usize {
-    entries.iter().map(|entry| text(entry).chars().count()).max().unwrap_or(0).max(5)
+    entries
+        .iter()
+        .map(|entry| text(entry).chars().count())
+        .max()
+        .unwrap_or(0)
+        .max(5)
 }
 
 impl Report {
     pub(crate) fn begin(format: Format, entries: &[Entry], out: &mut dyn Write) -> io::Result<Self> {
-        let report =
-            Report { format, id_width: widest(entries, |e| e.id), title_width: widest(entries, |e| e.title) };
+        let report = Report {
+            format,
+            id_width: widest(entries, |e| e.id),
+            title_width: widest(entries, |e| e.title),
+        };
         if format == Format::Pretty {
             report.line(out, "case", "title", "bed", "verdict", "time")?;
         }
         Ok(report)
     }
 
-    fn line(&self, out: &mut dyn Write, id: &str, title: &str, bed: &str, verdict: &str, time: &str) -> io::Result<()> {
+    fn line(
+        &self,
+        out: &mut dyn Write,
+        id: &str,
+        title: &str,
+        bed: &str,
+        verdict: &str,
+        time: &str,
+    ) -> io::Result<()> {
         let (id_width, title_width) = (self.id_width, self.title_width);
-        writeln!(out, "{id:id_width$}  {title:title_width$}  {bed:3}  {verdict:9}  {time:>9}")?;
+        writeln!(
+            out,
+            "{id:id_width$}  {title:title_width$}  {bed:3}  {verdict:9}  {time:>9}"
+        )?;
         out.flush()
     }
 
@@ -82,7 +103,14 @@ impl Report {
             _ => format!("{:.1} ms", row.elapsed.as_secs_f64() * 1000.0),
         };
         let entry = &row.entry;
-        self.line(out, entry.id, entry.title, entry.bed.name(), row.verdict.word(), &time)?;
+        self.line(
+            out,
+            entry.id,
+            entry.title,
+            entry.bed.name(),
+            row.verdict.word(),
+            &time,
+        )?;
         if let Verdict::Fail(why) | Verdict::Deviation(why) = &row.verdict {
             writeln!(out, "{:1$}  {why}", "", self.id_width)?;
         }
@@ -101,9 +129,14 @@ impl Report {
 fn pretty_end(rows: &[Row], summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     let mut reasons: Vec<(&str, &str, usize)> = Vec::new();
     for row in rows {
-        let Verdict::Skipped(why) = &row.verdict else { continue };
+        let Verdict::Skipped(why) = &row.verdict else {
+            continue;
+        };
         let bed = row.entry.bed.name();
-        match reasons.iter_mut().find(|(b, w, _)| (*b, *w) == (bed, why.as_str())) {
+        match reasons
+            .iter_mut()
+            .find(|(b, w, _)| (*b, *w) == (bed, why.as_str()))
+        {
             Some((_, _, count)) => *count += 1,
             None => reasons.push((bed, why, 1)),
         }
@@ -111,16 +144,32 @@ fn pretty_end(rows: &[Row], summary: &Summary, out: &mut dyn Write) -> io::Resul
     for (bed, why, count) in reasons {
         writeln!(out, "\nskipped on {bed}: {count}, since {why}")?;
     }
-    let failed: Vec<&Row> = rows.iter().filter(|row| matches!(row.verdict, Verdict::Fail(_))).collect();
+    let failed: Vec<&Row> = rows
+        .iter()
+        .filter(|row| matches!(row.verdict, Verdict::Fail(_)))
+        .collect();
     if !failed.is_empty() {
         let known = requirements::all();
         writeln!(out, "\nfailures:")?;
         for row in failed {
-            let Verdict::Fail(why) = &row.verdict else { continue };
-            writeln!(out, "\n{} on {}: {}\n  {why}", row.entry.id, row.entry.bed, row.entry.title)?;
-            for requirement in known.iter().filter(|r| row.entry.requirements.contains(&r.id.as_str())) {
+            let Verdict::Fail(why) = &row.verdict else {
+                continue;
+            };
+            writeln!(
+                out,
+                "\n{} on {}: {}\n  {why}",
+                row.entry.id, row.entry.bed, row.entry.title
+            )?;
+            for requirement in known
+                .iter()
+                .filter(|r| row.entry.requirements.contains(&r.id.as_str()))
+            {
                 let clause = if requirement.clause.is_empty() { "" } else { ", " };
-                writeln!(out, "  required ({}{clause}{}): {}", requirement.id, requirement.clause, requirement.text)?;
+                writeln!(
+                    out,
+                    "  required ({}{clause}{}): {}",
+                    requirement.id, requirement.clause, requirement.text
+                )?;
             }
             if let Some(capture) = &row.capture {
                 writeln!(out, "  packets: {}", capture.display())?;
@@ -137,13 +186,19 @@ fn pretty_end(rows: &[Row], summary: &Summary, out: &mut dyn Write) -> io::Resul
 pub(crate) fn list(entries: &[Entry], format: Format, out: &mut dyn Write) -> io::Result<()> {
     match format {
         Format::Json => json::list(entries, out),
-        Format::Junit => Err(io::Error::new(io::ErrorKind::InvalidInput, "a list has no JUnit form; use pretty or json")),
+        Format::Junit => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "a list has no JUnit form; use pretty or json",
+        )),
         Format::Pretty => {
             let (id_width, title_width) = (widest(entries, |e| e.id), widest(entries, |e| e.title));
             for entry in entries {
                 let (id, title, bed) = (entry.id, entry.title, entry.bed.name());
                 let requirements = entry.requirements.join(" ");
-                write!(out, "{id:id_width$}  {title:title_width$}  {bed:3}  {requirements}")?;
+                write!(
+                    out,
+                    "{id:id_width$}  {title:title_width$}  {bed:3}  {requirements}"
+                )?;
                 match entry.missing {
                     Some(missing) => writeln!(out, "  (skipped: {missing})")?,
                     None => writeln!(out)?,

@@ -136,7 +136,11 @@ pub fn run(
     let mut report = report::Report::begin(options.format, &entries, out)?;
     let total = entries.len();
     for (at, entry) in entries.into_iter().enumerate() {
-        progress(Progress::Starting { entry: &entry, number: at + 1, total });
+        progress(Progress::Starting {
+            entry: &entry,
+            number: at + 1,
+            total,
+        });
         let row = run_one(entry, options, capture.as_mut())?;
         summary.count(&row.verdict);
         progress(Progress::Ended(&row));
@@ -151,9 +155,17 @@ pub fn run(
 fn run_one(entry: Entry, options: &RunOptions, capture: Option<&mut Capture>) -> io::Result<Row> {
     if let Some(missing) = entry.missing {
         let verdict = Verdict::Skipped(missing.to_owned());
-        return Ok(Row { entry, verdict, elapsed: Duration::ZERO, capture: None });
+        return Ok(Row {
+            entry,
+            verdict,
+            elapsed: Duration::ZERO,
+            capture: None,
+        });
     }
-    let mut bed_options = BedOptions { seed: options.seed, capture: None };
+    let mut bed_options = BedOptions {
+        seed: options.seed,
+        capture: None,
+    };
     if let Some(capture) = &capture {
         bed_options.capture = Some(capture.part());
     }
@@ -165,7 +177,12 @@ fn run_one(entry: Entry, options: &RunOptions, capture: Option<&mut Capture>) ->
     if let Some(capture) = capture {
         capture.append(&entry)?;
     }
-    Ok(Row { entry, verdict: outcome.verdict, elapsed: outcome.elapsed, capture: outcome.capture })
+    Ok(Row {
+        entry,
+        verdict: outcome.verdict,
+        elapsed: outcome.elapsed,
+        capture: outcome.capture,
+    })
 }
 
 /// One file with the packets of all cases. Each case writes a file beside it, which is taken over and removed.
@@ -177,9 +194,15 @@ struct Capture {
 impl Capture {
     fn create(path: &Path) -> io::Result<Self> {
         let file = fs::File::create(path).map_err(|error| {
-            io::Error::new(error.kind(), format!("the capture {} cannot be written: {error}", path.display()))
+            io::Error::new(
+                error.kind(),
+                format!("the capture {} cannot be written: {error}", path.display()),
+            )
         })?;
-        Ok(Capture { path: path.to_owned(), writer: NgWriter::new(io::BufWriter::new(file), LinkType::RawIp)? })
+        Ok(Capture {
+            path: path.to_owned(),
+            writer: NgWriter::new(io::BufWriter::new(file), LinkType::RawIp)?,
+        })
     }
 
     fn part(&self) -> PathBuf {
@@ -190,13 +213,16 @@ impl Capture {
 
     fn append(&mut self, entry: &Entry) -> io::Result<()> {
         let part = self.part();
-        let Ok(file) = fs::File::open(&part) else { return Ok(()) }; // The case sent no packet.
+        let Ok(file) = fs::File::open(&part) else {
+            return Ok(());
+        }; // The case sent no packet.
         let mut reader = Reader::new(io::BufReader::new(file)).map_err(io::Error::other)?;
         let label = format!("{} on {}: {}", entry.id, entry.bed, entry.title);
         let mut label = Some(label.as_str());
         while let Some(record) = reader.next_record().map_err(io::Error::other)? {
             let comment = label.take().or(record.comment);
-            self.writer.write(record.timestamp_ns.unwrap_or(0), record.data, comment)?;
+            self.writer
+                .write(record.timestamp_ns.unwrap_or(0), record.data, comment)?;
         }
         self.writer.flush()?;
         fs::remove_file(part)

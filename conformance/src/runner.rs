@@ -36,19 +36,34 @@ pub fn run_case<B: Testbed + 'static>(
     let start = Instant::now();
     let (sender, receiver) = mpsc::channel();
     let on_failure = on_failure.map(Path::to_owned);
-    let spawned = std::thread::Builder::new().name(format!("case {}", case.id)).spawn(move || {
-        let result = catch_unwind(AssertUnwindSafe(|| judge(open, &case, on_failure.as_deref())));
-        let result = result.unwrap_or_else(|panic| (Verdict::Fail(format!("panic: {}", message(&*panic))), None));
-        // Nobody listens any more when the limit is over.
-        let _ = sender.send(result);
-    });
+    let spawned = std::thread::Builder::new()
+        .name(format!("case {}", case.id))
+        .spawn(move || {
+            let result = catch_unwind(AssertUnwindSafe(|| judge(open, &case, on_failure.as_deref())));
+            let result =
+                result.unwrap_or_else(|panic| (Verdict::Fail(format!("panic: {}", message(&*panic))), None));
+            // Nobody listens any more when the limit is over.
+            let _ = sender.send(result);
+        });
     let (verdict, capture) = match spawned {
-        Err(error) => (Verdict::Fail(format!("the system gives no thread: {error}")), None),
+        Err(error) => (
+            Verdict::Fail(format!("the system gives no thread: {error}")),
+            None,
+        ),
         Ok(_) => receiver.recv_timeout(LIMIT).unwrap_or_else(|_| {
-            (Verdict::Fail(format!("hangs: no verdict after {LIMIT:?}; a call blocks, or the case loops")), None)
+            (
+                Verdict::Fail(format!(
+                    "hangs: no verdict after {LIMIT:?}; a call blocks, or the case loops"
+                )),
+                None,
+            )
         }),
     };
-    Outcome { verdict, elapsed: start.elapsed(), capture }
+    Outcome {
+        verdict,
+        elapsed: start.elapsed(),
+        capture,
+    }
 }
 
 fn judge<B: Testbed>(
@@ -76,5 +91,6 @@ fn judge<B: Testbed>(
 
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without a message")
 }

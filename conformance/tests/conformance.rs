@@ -4,13 +4,16 @@
 
 use std::path::PathBuf;
 
-use conformance::beds::{BedKind, BedOptions, Entry, entries, run_entry};
 use conformance::Verdict;
+use conformance::beds::{BedKind, BedOptions, Entry, entries, run_entry};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() {
     let arguments = Arguments::from_args();
-    let seed = std::env::var("SOFTROCE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let seed = std::env::var("SOFTROCE_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(1);
     let mut trials = Vec::new();
     for bed in BedKind::ALL {
         match entries(bed) {
@@ -24,13 +27,16 @@ fn main() {
 fn trial(entry: Entry, seed: u64) -> Trial {
     let name = format!("{}::{} {}", entry.bed, entry.id, entry.title);
     match entry.missing {
-        Some(missing) => Trial::test(name, || Ok(())).with_kind(missing).with_ignored_flag(true),
+        Some(missing) => Trial::test(name, || Ok(()))
+            .with_kind(missing)
+            .with_ignored_flag(true),
         None => Trial::test(name, move || run(&entry, seed)),
     }
 }
 
 fn run(entry: &Entry, seed: u64) -> Result<(), Failed> {
-    let capture = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{}.pcapng", entry.bed, entry.id));
+    let capture =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{}.pcapng", entry.bed, entry.id));
     let outcome = run_entry(entry, &BedOptions { seed, capture: None }, Some(&capture));
     match outcome.verdict {
         Verdict::Pass | Verdict::Deviation(_) => Ok(()),

@@ -26,10 +26,18 @@ impl SimBed {
     pub fn open(options: &BedOptions) -> Result<Self, Failure> {
         let mut world = World::new(options.seed);
         let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
-        let devices = vec![world.add_device("sim0", address(1)), world.add_device("sim1", address(2))];
+        let devices = vec![
+            world.add_device("sim0", address(1)),
+            world.add_device("sim1", address(2)),
+        ];
         let provider = Softroce::from_devices(devices);
         let ends = [provider.open("sim0")?, provider.open("sim1")?];
-        Ok(SimBed { ends, world, next_sent: 0, capture: options.capture.clone() })
+        Ok(SimBed {
+            ends,
+            world,
+            next_sent: 0,
+            capture: options.capture.clone(),
+        })
     }
 
     /// The world beneath.
@@ -78,7 +86,10 @@ impl Testbed for SimBed {
     }
 
     fn save_capture(&self, path: &std::path::Path) -> Option<std::io::Result<()>> {
-        let write = || self.world.write_capture(std::io::BufWriter::new(std::fs::File::create(path)?));
+        let write = || {
+            self.world
+                .write_capture(std::io::BufWriter::new(std::fs::File::create(path)?))
+        };
         Some(write())
     }
 }
@@ -87,7 +98,9 @@ impl Testbed for SimBed {
 pub(super) fn has<C: Context>(context: &C, need: Need) -> bool {
     match need {
         Need::Network => false,
-        Need::Atomics => context.query_device().is_ok_and(|device| device.atomic_cap != AtomicCap::None),
+        Need::Atomics => context
+            .query_device()
+            .is_ok_and(|device| device.atomic_cap != AtomicCap::None),
         Need::Rereg => context.capabilities().rereg_mr,
         Need::ResizeCq => context.capabilities().resize_cq,
     }
@@ -125,7 +138,9 @@ impl Network for SimBed {
     fn take_trace(&mut self) -> Vec<Passing> {
         let (sent, next) = self.world.sent_since(self.next_sent);
         self.next_sent = next;
-        sent.iter().filter_map(|s| passing(s.at.as_nanos(), s.from, s.transmission, &s.bytes)).collect()
+        sent.iter()
+            .filter_map(|s| passing(s.at.as_nanos(), s.from, s.transmission, &s.bytes))
+            .collect()
     }
 
     fn inject(&mut self, to: Side, headers: &Headers, payload: &[u8]) {
@@ -133,13 +148,16 @@ impl Network for SimBed {
         headers.bth.pad = pad_len(payload.len());
         let headers_len = headers.len();
         let mut bytes = vec![0; headers_len + payload.len() + usize::from(headers.bth.pad) + ICRC_LEN];
-        headers.emit(&mut bytes).expect("a case forges packets with all headers that their opcode calls for");
+        headers
+            .emit(&mut bytes)
+            .expect("a case forges packets with all headers that their opcode calls for");
         bytes[headers_len..headers_len + payload.len()].copy_from_slice(payload);
         self.world.inject_sealed(to.peer().index(), to.index(), &bytes);
     }
 
     fn inject_sealed(&mut self, to: Side, udp_payload: &[u8]) {
-        self.world.inject_sealed(to.peer().index(), to.index(), udp_payload);
+        self.world
+            .inject_sealed(to.peer().index(), to.index(), udp_payload);
     }
 
     fn inject_raw(&mut self, to: Side, udp_payload: &[u8]) {

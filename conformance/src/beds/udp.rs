@@ -46,17 +46,29 @@ impl UdpBed {
         };
         let names = provider.devices()?;
         let [left, right] = names.as_slice() else {
-            return Err(Failure::new(format!("asked for two devices, got {}", names.len())));
+            return Err(Failure::new(format!(
+                "asked for two devices, got {}",
+                names.len()
+            )));
         };
         let ends = [provider.open(&left.name)?, provider.open(&right.name)?];
-        Ok(UdpBed { ends, start: Instant::now(), polls: 0 })
+        Ok(UdpBed {
+            ends,
+            start: Instant::now(),
+            polls: 0,
+        })
     }
 }
 
 fn random_address() -> IpAddr {
     let random = RandomState::new().build_hasher().finish().to_le_bytes();
     // 127.0.0.x is left to programs that people start by hand.
-    IpAddr::V4(Ipv4Addr::new(127, 1 + random[0] % 254, random[1], 1 + random[2] % 254))
+    IpAddr::V4(Ipv4Addr::new(
+        127,
+        1 + random[0] % 254,
+        random[1],
+        1 + random[2] % 254,
+    ))
 }
 
 impl Testbed for UdpBed {

@@ -164,7 +164,7 @@ fn two_requesters<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
             }
         }
     }
-    same!(word.buffer.load_u64(0), EACH as u64 * 1_000_001, "sum");
+    same!(word.buffer.load_u64(0), EACH as u64 * 1_000_002, "sum");
     let mut seen: Vec<u64> = (0..2 * EACH)
         .map(|n| results[n / EACH].buffer.load_u64(8 * (n % EACH)))
         .collect();

@@ -57,7 +57,7 @@ struct Vector {
 fn vectors() -> [Vector; 3] {
     let ten = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
     let fe80 = |last| IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last));
-    let send = b"\x04\x40\xff\xff\x00\x00\x00\x11\x80\x12\x34\x56hello, rocev!";
+    let send = b"\x04\x40\xff\xff\x00\x00\x00\x11\x80\x12\x34\x56hello, roce!";
     [
         Vector {
             name: "RC SEND Only over IPv4",

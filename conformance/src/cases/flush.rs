@@ -175,6 +175,7 @@ fn reset_discards<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     }
     scene.rest(Duration::from_millis(2));
     pair.left.go(QpState::Reset)?;
+    scene.rest(Duration::from_millis(5)); // for packets that were on their way
     pair.right.recv(1, &[sink.whole()])?;
     scene.quiet(
         &[&pair.left.send_cq, &pair.left.recv_cq, &pair.right.recv_cq],

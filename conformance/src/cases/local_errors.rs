@@ -108,7 +108,8 @@ fn bad_source<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
             4 => (
                 "one byte beyond the end",
                 Sge {
-                    addr: whole.addr + 1,
+                    addr: whole.addr + 4096 - 63,
+                    length: 64,
                     ..whole
                 },
             ),
@@ -116,6 +117,7 @@ fn bad_source<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
                 "one byte before the start",
                 Sge {
                     addr: whole.addr - 1,
+                    length: 64,
                     ..whole
                 },
             ),

@@ -18,12 +18,18 @@ pub(crate) fn write<'a>(packets: impl Iterator<Item = &'a Sent>, output: impl io
         let parts = Frame {
             ethernet: None,
             ip: header(sent),
-            udp: Udp { source_port: sent.path.source_port, dest_port: roce_wire::ROCE_V2_PORT, checksum: 0 },
+            udp: Udp {
+                source_port: sent.path.source_port,
+                dest_port: roce_wire::ROCE_V2_PORT,
+                checksum: 0,
+            },
             payload: &sent.bytes,
             trailer: &[],
         };
         frame.resize(parts.len(), 0);
-        parts.emit(&mut frame).map_err(|error| io::Error::other(format!("a packet cannot be written: {error}")))?;
+        parts
+            .emit(&mut frame)
+            .map_err(|error| io::Error::other(format!("a packet cannot be written: {error}")))?;
         writer.write(sent.at.as_nanos(), &frame, sent.lost.then_some("lost on the way"))?;
     }
     writer.flush()

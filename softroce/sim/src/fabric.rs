@@ -25,8 +25,21 @@ pub(crate) struct Port {
 
 impl Port {
     pub(crate) fn new(address: IpAddr, active_mtu: Mtu) -> Self {
-        let gid = GidEntry { gid: Gid::from(address), index: 0, port: 1, gid_type: GidType::RoceV2, interface_index: 0 };
-        Port { config: PortConfig { state: PortState::Active, active_mtu, gids: vec![gid] }, changed: false }
+        let gid = GidEntry {
+            gid: Gid::from(address),
+            index: 0,
+            port: 1,
+            gid_type: GidType::RoceV2,
+            interface_index: 0,
+        };
+        Port {
+            config: PortConfig {
+                state: PortState::Active,
+                active_mtu,
+                gids: vec![gid],
+            },
+            changed: false,
+        }
     }
 }
 
@@ -48,7 +61,14 @@ impl SimFabric {
         index: usize,
         receive_buffer_bytes: u32,
     ) -> Self {
-        SimFabric { network, port, clock, index, receive_buffer_bytes, counters: FabricCounters::default() }
+        SimFabric {
+            network,
+            port,
+            clock,
+            index,
+            receive_buffer_bytes,
+            counters: FabricCounters::default(),
+        }
     }
 }
 
@@ -66,7 +86,9 @@ impl Fabric for SimFabric {
     fn recv(&mut self, sink: &mut dyn FnMut(&RxMeta, &[u8])) -> usize {
         for round in 0..ROUND {
             // The lock is not held while the engine works.
-            let Some(datagram) = self.network.lock().inboxes[self.index].pop() else { return round };
+            let Some(datagram) = self.network.lock().inboxes[self.index].pop() else {
+                return round;
+            };
             self.counters.received_datagrams += 1;
             self.counters.received_bytes += datagram.bytes.len() as u64;
             sink(&datagram.meta, &datagram.bytes);
@@ -80,7 +102,10 @@ impl Fabric for SimFabric {
 
     fn counters(&self) -> FabricCounters {
         let receive_overflows = self.network.lock().inboxes[self.index].overflows;
-        FabricCounters { receive_overflows, ..self.counters }
+        FabricCounters {
+            receive_overflows,
+            ..self.counters
+        }
     }
 
     fn receive_pressure(&mut self) -> bool {

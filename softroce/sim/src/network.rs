@@ -53,7 +53,9 @@ pub(crate) struct Inbox {
 impl Inbox {
     fn push(&mut self, datagram: Datagram) {
         let size = datagram.bytes.len() as u64;
-        let full = self.capacity_bytes.is_some_and(|capacity| self.waiting_bytes + size > capacity);
+        let full = self
+            .capacity_bytes
+            .is_some_and(|capacity| self.waiting_bytes + size > capacity);
         if full || self.waiting.len() >= INBOX_PACKETS {
             self.overflows += 1;
             return;
@@ -70,7 +72,8 @@ impl Inbox {
 
     /// Whether more than half of the capacity is taken.
     pub(crate) fn pressed(&self) -> bool {
-        self.capacity_bytes.is_some_and(|capacity| self.waiting_bytes * 2 > capacity)
+        self.capacity_bytes
+            .is_some_and(|capacity| self.waiting_bytes * 2 > capacity)
     }
 }
 
@@ -144,7 +147,11 @@ impl Network {
 
     fn lane(&mut self, from: usize, to: usize) -> &mut Lane {
         let link = self.default_link;
-        self.lanes.entry((from, to)).or_insert(Lane { link, last_arrival: Time::ZERO, free_at: Time::ZERO })
+        self.lanes.entry((from, to)).or_insert(Lane {
+            link,
+            last_arrival: Time::ZERO,
+            free_at: Time::ZERO,
+        })
     }
 
     pub(crate) fn set_link(&mut self, from: usize, to: usize, link: Link) {
@@ -173,8 +180,15 @@ impl Network {
         let transmission = headers.map_or(1, |headers| self.count_transmission(from, to, &headers));
         let ruled = match self.rule.as_mut() {
             Some(rule) => {
-                let transit =
-                    Transit { at: now, from, to, path, headers: headers.as_ref(), transmission, bytes: &bytes };
+                let transit = Transit {
+                    at: now,
+                    from,
+                    to,
+                    path,
+                    headers: headers.as_ref(),
+                    transmission,
+                    bytes: &bytes,
+                };
                 rule(&transit)
             }
             None => Fate::Deliver,
@@ -182,7 +196,15 @@ impl Network {
         let bytes: Arc<[u8]> = bytes.into();
         let lost = !self.travel(now, from, to, path, &bytes, ruled);
         self.counters.lost += u64::from(lost);
-        self.trace.push(Sent { at: now, from, to, path: *path, transmission, lost, bytes });
+        self.trace.push(Sent {
+            at: now,
+            from,
+            to,
+            path: *path,
+            transmission,
+            lost,
+            bytes,
+        });
     }
 
     fn count_transmission(&mut self, from: usize, to: usize, headers: &Headers) -> u32 {
@@ -191,14 +213,24 @@ impl Network {
         }
         let bth = &headers.bth;
         let is_response = bth.opcode.info().is_some_and(|info| info.is_response());
-        let count =
-            self.transmissions.entry((from, to, bth.dest_qp.value(), bth.psn.value(), is_response)).or_insert(0);
+        let count = self
+            .transmissions
+            .entry((from, to, bth.dest_qp.value(), bth.psn.value(), is_response))
+            .or_insert(0);
         *count += 1;
         *count
     }
 
     /// Put a packet on its way; whether it will arrive.
-    fn travel(&mut self, now: Time, from: usize, to: usize, path: &Path, bytes: &Arc<[u8]>, ruled: Fate) -> bool {
+    fn travel(
+        &mut self,
+        now: Time,
+        from: usize,
+        to: usize,
+        path: &Path,
+        bytes: &Arc<[u8]>,
+        ruled: Fate,
+    ) -> bool {
         let link = self.link(from, to);
         // All draws are made for every packet, so that a change of one probability leaves the others' draws alone.
         let random = &mut self.random;
@@ -208,12 +240,17 @@ impl Network {
             random.chance(link.reordering_per_mille),
             random.chance(link.corruption_per_mille),
         ];
-        let (jitter, hold, bit) =
-            (random.below(link.jitter_ns + 1), random.below(link.hold_ns + 1), random.next_u64() as u32);
+        let (jitter, hold, bit) = (
+            random.below(link.jitter_ns + 1),
+            random.below(link.hold_ns + 1),
+            random.next_u64() as u32,
+        );
         if ruled == Fate::Drop || lost || !link.up {
             return false;
         }
-        let Some(sent_at) = self.serialise(now, from, to, bytes.len()) else { return false };
+        let Some(sent_at) = self.serialise(now, from, to, bytes.len()) else {
+            return false;
+        };
         let mut bytes = bytes.clone();
         let flip = match ruled {
             Fate::Corrupt(bit) => Some(bit),
@@ -252,7 +289,9 @@ impl Network {
         /// Ethernet with its gap, IP, UDP.
         const OVERHEAD_BYTES: u64 = 38 + 20 + 8;
         let lane = self.lane(from, to);
-        let Some(rate_bps) = lane.link.rate_bps else { return Some(now) };
+        let Some(rate_bps) = lane.link.rate_bps else {
+            return Some(now);
+        };
         let start = lane.free_at.max(now);
         let waiting_bytes = u128::from(start.since(now)) * u128::from(rate_bps) / 8_000_000_000;
         if waiting_bytes > u128::from(lane.link.queue_bytes) {
@@ -270,7 +309,13 @@ impl Network {
     }
 
     fn schedule(&mut self, at: Time, to: usize, meta: RxMeta, bytes: Arc<[u8]>) {
-        self.flights.insert((at, self.next_number), Flight { to, datagram: Datagram { meta, bytes } });
+        self.flights.insert(
+            (at, self.next_number),
+            Flight {
+                to,
+                datagram: Datagram { meta, bytes },
+            },
+        );
         self.next_number += 1;
     }
 
@@ -291,7 +336,12 @@ impl Network {
 
 /// What the ICRC needs to know of a path.
 pub(crate) fn flow(path: &Path) -> Flow {
-    Flow { src: path.src, dst: path.dst, source_port: path.source_port, dest_port: roce_wire::ROCE_V2_PORT }
+    Flow {
+        src: path.src,
+        dst: path.dst,
+        source_port: path.source_port,
+        dest_port: roce_wire::ROCE_V2_PORT,
+    }
 }
 
 fn meta(path: &Path) -> RxMeta {

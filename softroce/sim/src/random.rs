@@ -51,7 +51,10 @@ mod tests {
     fn chances_are_about_what_they_say() {
         let mut random = Random::new(3);
         let hits = (0..100_000).filter(|_| random.chance(250)).count();
-        assert!((24_000..26_000).contains(&hits), "{hits} of 100000 at 250 per mille");
+        assert!(
+            (24_000..26_000).contains(&hits),
+            "{hits} of 100000 at 250 per mille"
+        );
         assert!(!(0..1000).any(|_| random.chance(0)));
         assert!((0..1000).all(|_| random.chance(1000)));
     }

@@ -40,7 +40,12 @@ pub(crate) struct Trace {
 
 impl Default for Trace {
     fn default() -> Self {
-        Trace { packets: VecDeque::new(), kept_bytes: 0, gone: 0, hash: 0xcbf2_9ce4_8422_2325 }
+        Trace {
+            packets: VecDeque::new(),
+            kept_bytes: 0,
+            gone: 0,
+            hash: 0xcbf2_9ce4_8422_2325,
+        }
     }
 }
 
@@ -50,7 +55,9 @@ impl Trace {
         self.kept_bytes += sent.bytes.len();
         self.packets.push_back(sent);
         while self.kept_bytes > KEPT_BYTES {
-            let Some(oldest) = self.packets.pop_front() else { break };
+            let Some(oldest) = self.packets.pop_front() else {
+                break;
+            };
             self.kept_bytes -= oldest.bytes.len();
             self.gone += 1;
         }
@@ -63,7 +70,10 @@ impl Trace {
     /// Those from number `first` on, as far as they are kept, and the number behind the last one.
     pub(crate) fn since(&self, first: u64) -> (Vec<Sent>, u64) {
         let skip = first.saturating_sub(self.gone) as usize;
-        (self.packets.iter().skip(skip).cloned().collect(), self.gone + self.packets.len() as u64)
+        (
+            self.packets.iter().skip(skip).cloned().collect(),
+            self.gone + self.packets.len() as u64,
+        )
     }
 
     pub(crate) fn hash(&self) -> u64 {
@@ -75,9 +85,12 @@ impl Trace {
     fn absorb(&mut self, sent: &Sent) {
         let masked = address_offset(&sent.bytes).map_or(0..0, |at| at..at + 8);
         let covered = sent.bytes.len().saturating_sub(ICRC_LEN);
-        let mut eat = |byte: u8| self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        let mut eat =
+            |byte: u8| self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         sent.at.as_nanos().to_le_bytes().into_iter().for_each(&mut eat);
-        [sent.from as u8, sent.to as u8, u8::from(sent.lost)].into_iter().for_each(&mut eat);
+        [sent.from as u8, sent.to as u8, u8::from(sent.lost)]
+            .into_iter()
+            .for_each(&mut eat);
         for (at, byte) in sent.bytes[..covered].iter().enumerate() {
             eat(if masked.contains(&at) { 0 } else { *byte });
         }

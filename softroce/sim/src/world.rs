@@ -53,7 +53,10 @@ impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Stuck::DeadLock { at } => {
-                write!(f, "dead lock at {at}: someone waits, but no packet is in flight and no timer runs")
+                write!(
+                    f,
+                    "dead lock at {at}: someone waits, but no packet is in flight and no timer runs"
+                )
             }
             Stuck::TimeOver { limit } => write!(f, "not finished at {limit}"),
         }
@@ -76,17 +79,34 @@ impl World {
     pub fn new(seed: u64) -> Self {
         let mut seeds = Random::new(seed);
         let network = Arc::new(Mutex::new(Network::new(seeds.next_u64())));
-        World { clock: Arc::default(), network, devices: Vec::new(), ports: Vec::new(), seeds }
+        World {
+            clock: Arc::default(),
+            network,
+            devices: Vec::new(),
+            ports: Vec::new(),
+            seeds,
+        }
     }
 
     /// A new device with one GID and a path MTU up to 4096. Devices are numbered from 0 in the order of their making.
     pub fn add_device(&mut self, name: &str, address: IpAddr) -> Device {
         let index = self.network.lock().attach(address);
         let port = Arc::new(Mutex::new(Port::new(address, Mtu::Mtu4096)));
-        let fabric =
-            SimFabric::new(self.network.clone(), port.clone(), self.clock.clone(), index, RECEIVE_BUFFER_BYTES);
+        let fabric = SimFabric::new(
+            self.network.clone(),
+            port.clone(),
+            self.clock.clone(),
+            index,
+            RECEIVE_BUFFER_BYTES,
+        );
         let seed = self.seeds.next_u64();
-        let device = Device::new(name, Box::new(fabric), self.clock.clone(), ProgressMode::Manual, seed);
+        let device = Device::new(
+            name,
+            Box::new(fabric),
+            self.clock.clone(),
+            ProgressMode::Manual,
+            seed,
+        );
         self.devices.push(device.clone());
         self.ports.push(port);
         device
@@ -128,7 +148,10 @@ impl World {
                 return;
             }
         }
-        panic!("after {ROUNDS_AT_ONE_TIME} rounds at {} the devices still find work: a live lock", self.now());
+        panic!(
+            "after {ROUNDS_AT_ONE_TIME} rounds at {} the devices still find work: a live lock",
+            self.now()
+        );
     }
 
     /// Advance until `done`, for `patience_ns` at most.
@@ -143,7 +166,11 @@ impl World {
             }
             let before = self.now();
             if self.advance(limit) == Activity::Dead {
-                return if done() { Ok(()) } else { Err(Stuck::DeadLock { at: before }) };
+                return if done() {
+                    Ok(())
+                } else {
+                    Err(Stuck::DeadLock { at: before })
+                };
             }
         }
     }
@@ -184,7 +211,11 @@ impl World {
     /// Change state, MTU or GIDs of a device's port, as an administrator does.
     pub fn set_port(&mut self, device: usize, state: PortState, active_mtu: Mtu, gids: Vec<GidEntry>) {
         let mut port = self.ports[device].lock();
-        port.config = softroce_engine::PortConfig { state, active_mtu, gids };
+        port.config = softroce_engine::PortConfig {
+            state,
+            active_mtu,
+            gids,
+        };
         port.changed = true;
     }
 
@@ -238,6 +269,9 @@ fn path(network: &Network, from: usize, to: usize) -> Path {
 
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("World").field("now", &self.now()).field("devices", &self.devices.len()).finish()
+        f.debug_struct("World")
+            .field("now", &self.now())
+            .field("devices", &self.devices.len())
+            .finish()
     }
 }
