@@ -77,8 +77,7 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
 
 fn gaps<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let mut peer = scene.raw_peer(&setup())?;
-    let mut next = 0;
-    for _ in 0..3 {
+    for next in 0..3 {
         let expected = peer.peer_psn(next);
         for ahead in [1, 2, 5] {
             let psn = peer.peer_psn(next + ahead);
@@ -88,7 +87,6 @@ fn gaps<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         peer.silence(scene, SHORT)
             .map_err(|e| e.during("one NAK is enough"))?;
         peer.still_serves(scene, expected)?;
-        next += 1;
     }
     Ok(())
 }
