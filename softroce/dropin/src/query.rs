@@ -59,9 +59,11 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         all.orig_attr = device_attr_to_c(&device);
         all.device_cap_flags_ex = u64::from(device.device_cap_flags);
         all.phys_port_cnt_ex = u32::from(device.phys_port_cnt);
-        if context.clock_ns().is_ok() {
-            // A clock of nanoseconds.
+        if context.capabilities().cq_timestamps {
             all.completion_timestamp_mask = u64::MAX;
+        }
+        if context.clock_ns().is_ok() {
+            // Nanoseconds, in kHz.
             all.hca_core_clock = 1_000_000;
         }
         // SAFETY: the caller's promise.
