@@ -2,11 +2,11 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::AsRawFd;
-use std::ptr::null_mut;
 use std::sync::{Mutex, PoisonError};
 
 use verbs_api::{
-    CompletionChannel as _, CompletionQueue as _, Context as _, CqEvent, CqInit, Error, ErrorKind, Notify, Object, Result, Wc,
+    CompletionChannel as _, CompletionQueue as _, Context as _, CqEvent, CqInit, Error, ErrorKind, Notify,
+    Object, Result, Wc,
 };
 use verbs_sys::convert::wc_to_c;
 use verbs_sys::*;
@@ -32,7 +32,15 @@ pub(crate) unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_contex
         // SAFETY: the caller's promise.
         let channel = unsafe { context::object(context) }?.create_channel()?;
         let fd = channel.fd().as_raw_fd();
-        Ok(ChannelHandle::hand_out(ibv_comp_channel { context, fd, refcnt: 0 }, channel, ()))
+        Ok(ChannelHandle::hand_out(
+            ibv_comp_channel {
+                context,
+                fd,
+                refcnt: 0,
+            },
+            channel,
+            (),
+        ))
     })
 }
 
@@ -102,7 +110,14 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
         })?;
         let granted = c_int::try_from(cq.cqe()).unwrap_or(c_int::MAX);
         let c = empty_cq(context, channel, cq_context, granted);
-        Ok(CqHandle::hand_out_at(reserved, c, cq, CqExtra { unacknowledged: Mutex::default() }))
+        Ok(CqHandle::hand_out_at(
+            reserved,
+            c,
+            cq,
+            CqExtra {
+                unacknowledged: Mutex::default(),
+            },
+        ))
     })
 }
 
@@ -114,7 +129,9 @@ pub(crate) unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_
     number("ibv_resize_cq", || {
         // SAFETY: the caller's promise.
         let object = unsafe { CqHandle::object(cq, "the completion queue") }?;
-        object.resize(u32::try_from(cqe).map_err(|_| Error::invalid(format!("{cqe} is no number of completions")))?)?;
+        object.resize(
+            u32::try_from(cqe).map_err(|_| Error::invalid(format!("{cqe} is no number of completions")))?,
+        )?;
         // SAFETY: alive, and its owner waits for this call.
         unsafe { (*cq).cqe = c_int::try_from(object.cqe()).unwrap_or(c_int::MAX) };
         Ok(())
@@ -129,10 +146,17 @@ pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify
     const IBV_CQ_ATTR_MODERATE: u32 = 1;
     number("ibv_modify_cq", || {
         // SAFETY: the caller's promise.
-        let (object, attr) =
-            unsafe { (CqHandle::object(cq, "the completion queue")?, place(attr, "the attributes")?) };
+        let (object, attr) = unsafe {
+            (
+                CqHandle::object(cq, "the completion queue")?,
+                place(attr, "the attributes")?,
+            )
+        };
         if attr.attr_mask != IBV_CQ_ATTR_MODERATE {
-            return Err(Error::invalid(format!("the attribute mask {:#x} means nothing", attr.attr_mask)));
+            return Err(Error::invalid(format!(
+                "the attribute mask {:#x} means nothing",
+                attr.attr_mask
+            )));
         }
         object.moderate(attr.moderate.cq_count, attr.moderate.cq_period)
     })
@@ -144,7 +168,9 @@ pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify
 /// `cq` is NULL or alive, and not used afterwards when this succeeds.
 pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: the caller's promise.
-    number("ibv_destroy_cq", || unsafe { CqHandle::destroy(cq, "the completion queue", Object::destroy) })
+    number("ibv_destroy_cq", || unsafe {
+        CqHandle::destroy(cq, "the completion queue", Object::destroy)
+    })
 }
 
 /// `ibv_get_cq_event`: waits, unless `O_NONBLOCK` is set on the descriptor.
@@ -173,7 +199,11 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
         unsafe {
             *cq_context = (**cq).cq_context;
             let extra = CqHandle::extra(*cq);
-            extra.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+            extra
+                .unacknowledged
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(event);
         }
         Ok(0)
     })
@@ -215,7 +245,8 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut 
     let result = number("ibv_poll_cq", || {
         // SAFETY: the caller's promise.
         let object = unsafe { CqHandle::object(cq, "the completion queue") }?;
-        let want = usize::try_from(count).map_err(|_| Error::invalid(format!("{count} is no number of completions")))?;
+        let want = usize::try_from(count)
+            .map_err(|_| Error::invalid(format!("{count} is no number of completions")))?;
         if want > 0 && wc.is_null() {
             return Err(entry::null("the place for completions"));
         }
@@ -243,7 +274,11 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut 
         Ok(())
     });
     // Completions that were taken must not be lost to an error that comes after them.
-    if done > 0 || result == 0 { done as c_int } else { -result }
+    if done > 0 || result == 0 {
+        done as c_int
+    } else {
+        -result
+    }
 }
 
 /// `req_notify_cq` of the first table.
@@ -252,7 +287,11 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut 
 /// `cq` is NULL or alive.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     number("ibv_req_notify_cq", || {
-        let notify = if solicited_only != 0 { Notify::SolicitedOnly } else { Notify::Any };
+        let notify = if solicited_only != 0 {
+            Notify::SolicitedOnly
+        } else {
+            Notify::Any
+        };
         // SAFETY: the caller's promise.
         unsafe { CqHandle::object(cq, "the completion queue") }?.req_notify(notify)
     })
@@ -263,7 +302,7 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
 /// # Safety
 /// `cq` is NULL or alive during `'a`.
 pub(crate) unsafe fn optional<'a>(cq: *mut ibv_cq) -> Result<Option<&'a Cq>> {
-    if cq == null_mut() {
+    if cq.is_null() {
         return Ok(None);
     }
     // SAFETY: the caller's promise.

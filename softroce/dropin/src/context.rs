@@ -6,7 +6,9 @@ use std::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use verbs_api::{AsyncEvent, AsyncEventGuard, Context as _, Error, ErrorKind, EventKind, EventSource, Object, Result};
+use verbs_api::{
+    AsyncEvent, AsyncEventGuard, Context as _, Error, ErrorKind, EventKind, EventSource, Object, Result,
+};
 use verbs_sys::*;
 
 use crate::entry::{self, interrupted, null, number, place};
@@ -51,7 +53,9 @@ impl ContextExtra {
 
 /// The larger struct whose tail the program knows.
 fn extended(context: *mut ibv_context) -> *mut verbs_context {
-    context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast()
+    context
+        .wrapping_byte_sub(offset_of!(verbs_context, context))
+        .cast()
 }
 
 /// The provider's context.
@@ -79,7 +83,10 @@ fn eventfd() -> Result<OwnedFd> {
     // SAFETY: no pointer is passed.
     let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
     if fd < 0 {
-        return Err(Error::system("no descriptor for a context", std::io::Error::last_os_error()));
+        return Err(Error::system(
+            "no descriptor for a context",
+            std::io::Error::last_os_error(),
+        ));
     }
     // SAFETY: new, and ours alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -112,7 +119,10 @@ pub(crate) fn hand_out(device: *mut ibv_device, object: DeviceContext) -> Result
     c.context.ops.post_send = Some(post::post_send);
     c.context.ops.post_recv = Some(post::post_recv);
     c.context.ops.post_srq_recv = Some(srq::post_srq_recv);
-    let extra = ContextExtra { _command_fd: command_fd, state: Mutex::default() };
+    let extra = ContextExtra {
+        _command_fd: command_fd,
+        state: Mutex::default(),
+    };
     let pointer = ContextHandle::hand_out(c, object, extra);
     // SAFETY: just handed out; only an address is taken.
     Ok(unsafe { &raw mut (*pointer).context })
@@ -156,11 +166,16 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
                 continue;
             };
             // An event of an object that is gone is no longer of interest.
-            let Some(element) = element_of(extra, guard.event()) else { continue };
+            let Some(element) = element_of(extra, guard.event()) else {
+                continue;
+            };
             event.element = element.0 as *mut c_void;
             event.event_type = guard.event().kind as c_int;
             if !is_port_event(event.event_type) {
-                extra.lock().unacknowledged.push((element, event.event_type, guard));
+                extra
+                    .lock()
+                    .unacknowledged
+                    .push((element, event.event_type, guard));
             }
             return Ok(0);
         }
@@ -174,7 +189,11 @@ fn wait_readable(fd: BorrowedFd<'_>) -> Result<()> {
     if flags >= 0 && flags & libc::O_NONBLOCK != 0 {
         return Err(Error::new(ErrorKind::Again, "no asynchronous event waits"));
     }
-    let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut entry = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
     // SAFETY: one valid entry.
     if unsafe { libc::poll(&mut entry, 1, -1) } < 0 {
         let error = std::io::Error::last_os_error();
@@ -228,11 +247,14 @@ pub(crate) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event)
         let element = Element(event.element as usize);
         let mut state = extra.lock();
         let mine = |(e, t, _): &(Element, c_int, AsyncEventGuard)| *e == element && *t == event.event_type;
-        let guard = state.unacknowledged.iter().position(mine).map(|i| state.unacknowledged.swap_remove(i));
+        let guard = state
+            .unacknowledged
+            .iter()
+            .position(mine)
+            .map(|i| state.unacknowledged.swap_remove(i));
         drop(state);
         // Last of all: whoever waits to destroy the object goes on now.
         drop(guard);
         Ok(())
     });
 }
-

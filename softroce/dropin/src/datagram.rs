@@ -19,7 +19,15 @@ pub(crate) type AhHandle = Handle<ibv_ah, Ah>;
 unsafe fn hand_out(pd: *mut ibv_pd, ah: Ah) -> *mut ibv_ah {
     // SAFETY: the caller's promise.
     let context = unsafe { (*pd).context };
-    AhHandle::hand_out(ibv_ah { context, pd, handle: 0 }, ah, ())
+    AhHandle::hand_out(
+        ibv_ah {
+            context,
+            pd,
+            handle: 0,
+        },
+        ah,
+        (),
+    )
 }
 
 /// `ibv_create_ah`
@@ -78,7 +86,9 @@ pub(crate) unsafe extern "C" fn ibv_init_ah_from_wc(
 /// `ah` is NULL or alive, and not used afterwards when this succeeds.
 pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     // SAFETY: the caller's promise.
-    number("ibv_destroy_ah", || unsafe { AhHandle::destroy(ah, "the address handle", Object::destroy) })
+    number("ibv_destroy_ah", || unsafe {
+        AhHandle::destroy(ah, "the address handle", Object::destroy)
+    })
 }
 
 /// `ibv_attach_mcast`
@@ -88,7 +98,12 @@ pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
 pub(crate) unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, group: *const ibv_gid, lid: u16) -> c_int {
     number("ibv_attach_mcast", || {
         // SAFETY: the caller's promise.
-        let (object, group) = unsafe { (QpHandle::object(qp, "the queue pair")?, value(group, "the group")?) };
+        let (object, group) = unsafe {
+            (
+                QpHandle::object(qp, "the queue pair")?,
+                value(group, "the group")?,
+            )
+        };
         object.attach_mcast(Gid(group.raw), lid)
     })
 }
@@ -100,7 +115,12 @@ pub(crate) unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, group: *const 
 pub(crate) unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, group: *const ibv_gid, lid: u16) -> c_int {
     number("ibv_detach_mcast", || {
         // SAFETY: the caller's promise.
-        let (object, group) = unsafe { (QpHandle::object(qp, "the queue pair")?, value(group, "the group")?) };
+        let (object, group) = unsafe {
+            (
+                QpHandle::object(qp, "the queue pair")?,
+                value(group, "the group")?,
+            )
+        };
         object.detach_mcast(Gid(group.raw), lid)
     })
 }

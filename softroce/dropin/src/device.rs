@@ -45,7 +45,11 @@ impl ListedDevice {
             dev_path: text_to_c(&format!("/sys/class/infiniband_verbs/uverbs-{name}")),
             ibdev_path: text_to_c(&format!("/sys/class/infiniband/{name}")),
         };
-        Box::into_raw(Box::new(ListedDevice { device, private: [0; 64], guid: info.guid }))
+        Box::into_raw(Box::new(ListedDevice {
+            device,
+            private: [0; 64],
+            guid: info.guid,
+        }))
     }
 }
 
@@ -60,7 +64,11 @@ impl Registry {
         }
         let provider = Softroce::new(Options::from_env()?)?;
         let devices = provider.devices()?.iter().map(ListedDevice::new).collect();
-        let made = Box::into_raw(Box::new(Registry { process, provider, devices }));
+        let made = Box::into_raw(Box::new(Registry {
+            process,
+            provider,
+            devices,
+        }));
         let winner = match REGISTRY.compare_exchange(current, made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => made,
             // Another thread was faster; ours holds no device open and is leaked, once.
@@ -83,8 +91,11 @@ pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *
             // SAFETY: the caller's promise.
             unsafe { *count = devices.len() as c_int };
         }
-        let list: Box<[*mut ibv_device]> =
-            devices.iter().map(|device| device.cast()).chain([null_mut()]).collect();
+        let list: Box<[*mut ibv_device]> = devices
+            .iter()
+            .map(|device| device.cast())
+            .chain([null_mut()])
+            .collect();
         Ok(Box::into_raw(list).cast())
     })
 }
@@ -130,7 +141,10 @@ pub(crate) unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> 
 /// `device` is a listed device.
 pub(crate) unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
     entry::count("ibv_get_device_index", || {
-        let position = Registry::this()?.devices.iter().position(|listed| listed.cast() == device);
+        let position = Registry::this()?
+            .devices
+            .iter()
+            .position(|listed| listed.cast() == device);
         Ok(position.map_or(-1, |position| position as c_int))
     })
 }
@@ -155,7 +169,12 @@ fn sysfs_file(directory: *const c_char, file: *const c_char) -> Result<std::path
         return Err(null("a name"));
     }
     // SAFETY: C strings, by the caller's promise.
-    let (directory, file) = unsafe { (std::ffi::CStr::from_ptr(directory), std::ffi::CStr::from_ptr(file)) };
+    let (directory, file) = unsafe {
+        (
+            std::ffi::CStr::from_ptr(directory),
+            std::ffi::CStr::from_ptr(file),
+        )
+    };
     Ok(std::path::Path::new(&*directory.to_string_lossy()).join(&*file.to_string_lossy()))
 }
 

@@ -24,7 +24,9 @@ fn guarded<T>(verb: &str, body: impl FnOnce() -> Result<T>) -> Result<T, c_int> 
             Err(error.errno())
         }
         Err(_) => {
-            eprintln!("softroce: {verb}: an internal error, reported to the program as EIO; please report it");
+            eprintln!(
+                "softroce: {verb}: an internal error, reported to the program as EIO; please report it"
+            );
             Err(libc::EIO)
         }
     }
@@ -103,7 +105,10 @@ mod tests {
         let full = || Error::new(ErrorKind::NoMemory, "full");
         assert!(pointer::<u8>("verb", || Err(full())).is_null());
         assert_eq!(errno(), libc::ENOMEM);
-        assert_eq!(number("verb", || Err(Error::unsupported("this"))), libc::EOPNOTSUPP);
+        assert_eq!(
+            number("verb", || Err(Error::unsupported("this"))),
+            libc::EOPNOTSUPP
+        );
         assert_eq!(count("verb", || Err(Error::invalid("no"))), -1);
         assert_eq!(errno(), libc::EINVAL);
         assert_eq!(count("verb", || Ok(3)), 3);

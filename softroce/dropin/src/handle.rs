@@ -26,7 +26,11 @@ impl<C, T, E> Handle<C, T, E> {
 
     /// The same at a place reserved before, whose address the object knows already.
     pub(crate) fn hand_out_at(place: Box<MaybeUninit<Self>>, c: C, object: T, extra: E) -> *mut C {
-        let handle = Handle { c: UnsafeCell::new(c), object: UnsafeCell::new(ManuallyDrop::new(object)), extra };
+        let handle = Handle {
+            c: UnsafeCell::new(c),
+            object: UnsafeCell::new(ManuallyDrop::new(object)),
+            extra,
+        };
         Box::into_raw(Box::write(place, handle)).cast()
     }
 
@@ -111,7 +115,10 @@ mod tests {
         // SAFETY: just handed out.
         unsafe {
             let error = Example::destroy(pointer, "x", |object| {
-                Err(Refused { object, error: Error::new(verbs_api::ErrorKind::Busy, "in use") })
+                Err(Refused {
+                    object,
+                    error: Error::new(verbs_api::ErrorKind::Busy, "in use"),
+                })
             });
             assert_eq!(error.unwrap_err().errno(), libc::EBUSY);
             assert_eq!(Example::object(pointer, "x").unwrap(), "seven");

@@ -3,7 +3,9 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Mutex, PoisonError};
 
-use verbs_api::{Access, Context as _, Error, MemoryRegion as _, Object, ProtectionDomain as _, Refused, Result};
+use verbs_api::{
+    Access, Context as _, Error, MemoryRegion as _, Object, ProtectionDomain as _, Refused, Result,
+};
 use verbs_sys::*;
 
 use crate::entry::{self, number, pointer};
@@ -31,7 +33,9 @@ pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut 
 /// `pd` is NULL or alive, and not used afterwards when this succeeds.
 pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: the caller's promise.
-    number("ibv_dealloc_pd", || unsafe { PdHandle::destroy(pd, "the protection domain", Object::destroy) })
+    number("ibv_dealloc_pd", || unsafe {
+        PdHandle::destroy(pd, "the protection domain", Object::destroy)
+    })
 }
 
 /// Rights from C. Bits of the optional range that mean nothing to us are ignored, as the range is made for.
@@ -39,7 +43,9 @@ fn access(flags: c_uint) -> Result<Access> {
     const OPTIONAL_RANGE: c_uint = 0x3ff0_0000;
     let known = Access::from_bits_truncate(flags);
     if flags & !OPTIONAL_RANGE & !known.bits() != 0 {
-        return Err(Error::invalid(format!("access flags {flags:#x} have bits that mean nothing")));
+        return Err(Error::invalid(format!(
+            "access flags {flags:#x} have bits that mean nothing"
+        )));
     }
     Ok(known)
 }
@@ -58,7 +64,13 @@ fn hand_out(pd: *mut ibv_pd, mr: Mr, addr: *mut c_void) -> *mut ibv_mr {
     MrHandle::hand_out(c, Mutex::new(mr), ())
 }
 
-unsafe fn register(pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: u64, flags: c_uint) -> Result<*mut ibv_mr> {
+unsafe fn register(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    flags: c_uint,
+) -> Result<*mut ibv_mr> {
     // SAFETY: NULL or alive, by the promise of our callers' callers.
     let object = unsafe { PdHandle::object(pd, "the protection domain") }?;
     // SAFETY: registering is the program's promise about its memory.
@@ -77,7 +89,9 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: the caller's promise.
-    pointer("ibv_reg_mr", || unsafe { register(pd, addr, length, addr as u64, access as c_uint) })
+    pointer("ibv_reg_mr", || unsafe {
+        register(pd, addr, length, addr as u64, access as c_uint)
+    })
 }
 
 /// `ibv_reg_mr_iova`
@@ -92,7 +106,9 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: the caller's promise.
-    pointer("ibv_reg_mr_iova", || unsafe { register(pd, addr, length, iova, access as c_uint) })
+    pointer("ibv_reg_mr_iova", || unsafe {
+        register(pd, addr, length, iova, access as c_uint)
+    })
 }
 
 /// `ibv_reg_mr_iova2`
@@ -107,7 +123,9 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
     access: c_uint,
 ) -> *mut ibv_mr {
     // SAFETY: the caller's promise.
-    pointer("ibv_reg_mr_iova2", || unsafe { register(pd, addr, length, iova, access) })
+    pointer("ibv_reg_mr_iova2", || unsafe {
+        register(pd, addr, length, iova, access)
+    })
 }
 
 /// `alloc_null_mr` of the second table.
@@ -140,7 +158,9 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
 ) -> c_int {
     entry::count("ibv_rereg_mr", || {
         if flags == 0 || flags & !(CHANGE_TRANSLATION | CHANGE_PD | CHANGE_ACCESS) != 0 {
-            return Err(Error::invalid(format!("{flags:#x} says nothing, or nothing known, about what to change")));
+            return Err(Error::invalid(format!(
+                "{flags:#x} says nothing, or nothing known, about what to change"
+            )));
         }
         // SAFETY: the caller's promise.
         let object = unsafe { MrHandle::object(mr, "the memory region") }?;
@@ -181,7 +201,10 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     number("ibv_dereg_mr", || {
         let how = |object: Mutex<Mr>| {
             let mr = object.into_inner().unwrap_or_else(PoisonError::into_inner);
-            mr.destroy().map_err(|refused| Refused { object: Mutex::new(refused.object), error: refused.error })
+            mr.destroy().map_err(|refused| Refused {
+                object: Mutex::new(refused.object),
+                error: refused.error,
+            })
         };
         // SAFETY: the caller's promise.
         unsafe { MrHandle::destroy(mr, "the memory region", how) }
@@ -194,7 +217,10 @@ mod tests {
 
     #[test]
     fn optional_rights_that_mean_nothing_are_ignored_and_others_refused() {
-        assert_eq!(access(1 | 1 << 20 | 1 << 25).unwrap(), Access::LOCAL_WRITE | Access::RELAXED_ORDERING);
+        assert_eq!(
+            access(1 | 1 << 20 | 1 << 25).unwrap(),
+            Access::LOCAL_WRITE | Access::RELAXED_ORDERING
+        );
         assert_eq!(access(1 << 15).unwrap_err().errno(), libc::EINVAL);
     }
 }

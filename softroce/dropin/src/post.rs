@@ -28,7 +28,10 @@ pub(crate) struct Batch<T: Copy> {
 
 impl<T: Copy> Batch<T> {
     pub(crate) fn new() -> Self {
-        Batch { items: [const { MaybeUninit::uninit() }; CHUNK], length: 0 }
+        Batch {
+            items: [const { MaybeUninit::uninit() }; CHUNK],
+            length: 0,
+        }
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -108,7 +111,10 @@ pub(crate) unsafe extern "C" fn post_send(
     number("ibv_post_send", || {
         // SAFETY: the caller's promise.
         let object = unsafe { QpHandle::object(qp, "the queue pair") }?;
-        let mut walk = Walk { first_of_batch: request, bad };
+        let mut walk = Walk {
+            first_of_batch: request,
+            bad,
+        };
         let mut batch = Batch::new();
         let mut next = request;
         // SAFETY: the caller's promise.
@@ -153,11 +159,14 @@ unsafe fn post_gathered(object: &Qp, request: &ibv_send_wr, walk: &Walk<ibv_send
     let mut bytes = [MaybeUninit::<u8>::uninit(); GATHERED_BYTES_MAX];
     let mut length = 0usize;
     // SAFETY: the caller's promise.
-    let sges = unsafe { sge_list(request.sg_list, request.num_sge) }.ok_or_else(|| walk.refuse(0, bad_list(request.num_sge)))?;
+    let sges = unsafe { sge_list(request.sg_list, request.num_sge) }
+        .ok_or_else(|| walk.refuse(0, bad_list(request.num_sge)))?;
     for sge in sges {
         let part = sge.length as usize;
         if length + part > GATHERED_BYTES_MAX {
-            let error = Error::invalid(format!("more than {GATHERED_BYTES_MAX} inline bytes in several entries"));
+            let error = Error::invalid(format!(
+                "more than {GATHERED_BYTES_MAX} inline bytes in several entries"
+            ));
             return Err(walk.refuse(0, error));
         }
         // SAFETY: the entry names memory of the program, and there is room.
@@ -169,13 +178,16 @@ unsafe fn post_gathered(object: &Qp, request: &ibv_send_wr, walk: &Walk<ibv_send
     // SAFETY: that many are written.
     let inline = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), length) };
     // SAFETY: the caller's promise.
-    let mut converted = unsafe { send_request(object.qp_type(), request) }.map_err(|error| walk.refuse(0, error))?;
+    let mut converted =
+        unsafe { send_request(object.qp_type(), request) }.map_err(|error| walk.refuse(0, error))?;
     converted.payload = verbs_api::Payload::Inline(inline);
     walk.check(object.post_send(&[converted]))
 }
 
 fn bad_list(count: c_int) -> Error {
-    Error::invalid(format!("the list of entries is NULL, misaligned, or its count {count} negative"))
+    Error::invalid(format!(
+        "the list of entries is NULL, misaligned, or its count {count} negative"
+    ))
 }
 
 /// A request of ours that borrows from one of C's.
@@ -184,7 +196,8 @@ fn bad_list(count: c_int) -> Error {
 /// The request, its entries, inline bytes, address handle and window are valid during `'a`.
 unsafe fn send_request<'a>(kind: QpType, request: &'a ibv_send_wr) -> Result<SendWr<'a, P>> {
     // SAFETY: the caller's promise.
-    let sges = unsafe { sge_list(request.sg_list, request.num_sge) }.ok_or_else(|| bad_list(request.num_sge))?;
+    let sges =
+        unsafe { sge_list(request.sg_list, request.num_sge) }.ok_or_else(|| bad_list(request.num_sge))?;
     // SAFETY: the caller's promise.
     let op = unsafe { operation(kind, request) }?;
     let payload = match request.send_flags & IBV_SEND_INLINE {
@@ -214,8 +227,14 @@ unsafe fn send_request<'a>(kind: QpType, request: &'a ibv_send_wr) -> Result<Sen
 unsafe fn operation<'a>(kind: QpType, request: &'a ibv_send_wr) -> Result<SendOp<'a, P>> {
     // SAFETY: every member of the union is plain numbers and pointers; which one counts is said by the opcode.
     let (rdma, atomic, ud) = unsafe { (request.wr.rdma, request.wr.atomic, request.wr.ud) };
-    let remote = RemoteAddr { addr: rdma.remote_addr, rkey: RKey(rdma.rkey) };
-    let atomic_remote = RemoteAddr { addr: atomic.remote_addr, rkey: RKey(atomic.rkey) };
+    let remote = RemoteAddr {
+        addr: rdma.remote_addr,
+        rkey: RKey(rdma.rkey),
+    };
+    let atomic_remote = RemoteAddr {
+        addr: atomic.remote_addr,
+        rkey: RKey(atomic.rkey),
+    };
     let imm = Some(u32::from_be(request.imm_data));
     let send = |imm| -> Result<SendOp<'a, P>> {
         match kind {
@@ -235,17 +254,28 @@ unsafe fn operation<'a>(kind: QpType, request: &'a ibv_send_wr) -> Result<SendOp
     match request.opcode {
         IBV_WR_SEND => send(None),
         IBV_WR_SEND_WITH_IMM => send(imm),
-        IBV_WR_SEND_WITH_INV => Ok(SendOp::SendWithInvalidate { rkey: RKey(request.imm_data) }),
+        IBV_WR_SEND_WITH_INV => Ok(SendOp::SendWithInvalidate {
+            rkey: RKey(request.imm_data),
+        }),
         IBV_WR_RDMA_WRITE => Ok(SendOp::Write { remote, imm: None }),
         IBV_WR_RDMA_WRITE_WITH_IMM => Ok(SendOp::Write { remote, imm }),
         IBV_WR_RDMA_READ => Ok(SendOp::Read { remote }),
-        IBV_WR_ATOMIC_CMP_AND_SWP => {
-            Ok(SendOp::CompareSwap { remote: atomic_remote, compare: atomic.compare_add, swap: atomic.swap })
-        }
-        IBV_WR_ATOMIC_FETCH_AND_ADD => Ok(SendOp::FetchAdd { remote: atomic_remote, add: atomic.compare_add }),
+        IBV_WR_ATOMIC_CMP_AND_SWP => Ok(SendOp::CompareSwap {
+            remote: atomic_remote,
+            compare: atomic.compare_add,
+            swap: atomic.swap,
+        }),
+        IBV_WR_ATOMIC_FETCH_AND_ADD => Ok(SendOp::FetchAdd {
+            remote: atomic_remote,
+            add: atomic.compare_add,
+        }),
         IBV_WR_ATOMIC_WRITE => Ok(SendOp::AtomicWrite { remote }),
-        IBV_WR_LOCAL_INV => Ok(SendOp::LocalInvalidate { rkey: RKey(request.imm_data) }),
-        opcode => Err(Error::invalid(format!("{opcode} is no opcode that can be posted here"))),
+        IBV_WR_LOCAL_INV => Ok(SendOp::LocalInvalidate {
+            rkey: RKey(request.imm_data),
+        }),
+        opcode => Err(Error::invalid(format!(
+            "{opcode} is no opcode that can be posted here"
+        ))),
     }
 }
 
@@ -275,7 +305,10 @@ pub(crate) unsafe fn post_receives(
     bad: *mut *mut ibv_recv_wr,
     post: impl Fn(&[RecvWr<'_>]) -> Result<(), PostError>,
 ) -> Result<()> {
-    let mut walk = Walk { first_of_batch: request, bad };
+    let mut walk = Walk {
+        first_of_batch: request,
+        bad,
+    };
     let mut batch = Batch::new();
     let mut next = request;
     // SAFETY: the caller's promise.
@@ -285,7 +318,10 @@ pub(crate) unsafe fn post_receives(
         }
         // SAFETY: the caller's promise.
         match unsafe { sge_list(current.sg_list, current.num_sge) } {
-            Some(sges) => batch.push(RecvWr { wr_id: current.wr_id, sges }),
+            Some(sges) => batch.push(RecvWr {
+                wr_id: current.wr_id,
+                sges,
+            }),
             None => {
                 let before = batch.length;
                 walk.check(post(batch.take()))?;

@@ -53,7 +53,11 @@ fn empty_qp() -> ibv_qp_ex {
 /// The pointers in `init` are NULL or alive; `pd` is alive.
 unsafe fn create(pd: *mut ibv_pd, init: &ibv_qp_init_attr, ex: ibv_qp_ex) -> Result<(*mut ibv_qp, QpCap)> {
     let qp_type = qp_type_from_c(init.qp_type)?;
-    let sq_sig = if init.sq_sig_all != 0 { SqSigType::All } else { SqSigType::OnRequest };
+    let sq_sig = if init.sq_sig_all != 0 {
+        SqSigType::All
+    } else {
+        SqSigType::OnRequest
+    };
     // SAFETY: the caller's promise.
     let qp = unsafe {
         PdHandle::object(pd, "the protection domain")?.create_qp(&QpInit::<P> {
@@ -78,7 +82,10 @@ unsafe fn create(pd: *mut ibv_pd, init: &ibv_qp_init_attr, ex: ibv_qp_ex) -> Res
     c.qp_base.srq = init.srq;
     c.qp_base.qp_num = qpn;
     c.qp_base.qp_type = init.qp_type;
-    let extra = QpExtra { sq_sig, builder: Builder::new() };
+    let extra = QpExtra {
+        sq_sig,
+        builder: Builder::new(),
+    };
     let pointer = ExHandle::hand_out(c, qp, extra).cast::<ibv_qp>();
     // SAFETY: the context is open while a domain on it lives.
     unsafe { context::extra(context) }.add_qp(qpn, pointer);
@@ -118,7 +125,9 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         let known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
         let has = |bit: u32| init.comp_mask & bit != 0;
         if init.comp_mask & !known != 0 || has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && init.create_flags != 0 {
-            return Err(Error::unsupported("a queue pair with these attributes (XRC domain, flags, TSO, RSS)"));
+            return Err(Error::unsupported(
+                "a queue pair with these attributes (XRC domain, flags, TSO, RSS)",
+            ));
         }
         if !has(IBV_QP_INIT_ATTR_PD) || init.pd.is_null() {
             return Err(Error::invalid("a queue pair needs a protection domain"));
@@ -162,7 +171,12 @@ pub(crate) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_
 pub(crate) unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     number("ibv_modify_qp", || {
         // SAFETY: the caller's promise.
-        let (object, attr) = unsafe { (QpHandle::object(qp, "the queue pair")?, value(attr, "the attributes")?) };
+        let (object, attr) = unsafe {
+            (
+                QpHandle::object(qp, "the queue pair")?,
+                value(attr, "the attributes")?,
+            )
+        };
         let attr = qp_attr_from_c(attr, mask)?;
         object.modify(&attr)?;
         if let Some(state) = attr.state {
@@ -236,7 +250,11 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
 ///
 /// # Safety
 /// `qp` is NULL or alive.
-pub(crate) unsafe extern "C" fn ibv_query_qp_data_in_order(qp: *mut ibv_qp, opcode: c_int, _flags: u32) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_query_qp_data_in_order(
+    qp: *mut ibv_qp,
+    opcode: c_int,
+    _flags: u32,
+) -> c_int {
     entry::count("ibv_query_qp_data_in_order", || {
         // SAFETY: the caller's promise.
         let object = unsafe { QpHandle::object(qp, "the queue pair") }?;
@@ -255,7 +273,9 @@ pub(crate) unsafe extern "C" fn ibv_query_qp_data_in_order(qp: *mut ibv_qp, opco
 /// # Safety
 /// Any pointer will do.
 pub(crate) unsafe extern "C" fn ibv_query_ece(_qp: *mut ibv_qp, _ece: *mut c_void) -> c_int {
-    number("ibv_query_ece", || Err(Error::unsupported("enhanced connection establishment")))
+    number("ibv_query_ece", || {
+        Err(Error::unsupported("enhanced connection establishment"))
+    })
 }
 
 /// `ibv_set_ece`: only "no vendor" can be set.

@@ -53,7 +53,10 @@ struct Request {
 /// An operation; for datagrams the destination comes with a later call.
 enum Op {
     Plain(SendOp<'static, P>),
-    Datagram { to: Option<(*mut ibv_ah, u32, u32)>, imm: Option<u32> },
+    Datagram {
+        to: Option<(*mut ibv_ah, u32, u32)>,
+        imm: Option<u32>,
+    },
 }
 
 enum Data {
@@ -64,7 +67,10 @@ enum Data {
 
 impl Builder {
     pub(crate) fn new() -> Self {
-        Builder { lock: RawMutex::INIT, requests: UnsafeCell::default() }
+        Builder {
+            lock: RawMutex::INIT,
+            requests: UnsafeCell::default(),
+        }
     }
 }
 
@@ -122,7 +128,10 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
 /// `qp` is alive, and so are the address handles that were named.
 unsafe fn post(qp: *mut ibv_qp_ex, requests: &Requests) -> Result<()> {
     if let Some(errno) = requests.error {
-        return Err(Error::new(verbs_api::ErrorKind::from_errno(errno), "a request was not made properly"));
+        return Err(Error::new(
+            verbs_api::ErrorKind::from_errno(errno),
+            "a request was not made properly",
+        ));
     }
     // SAFETY: alive.
     let object = unsafe { QpHandle::object(qp.cast(), "the queue pair") }?;
@@ -131,7 +140,10 @@ unsafe fn post(qp: *mut ibv_qp_ex, requests: &Requests) -> Result<()> {
         let op = match &request.op {
             Op::Plain(op) => *op,
             Op::Datagram { to: None, imm } => SendOp::Send { imm: *imm },
-            Op::Datagram { to: Some((ah, remote_qpn, remote_qkey)), imm } => SendOp::SendTo {
+            Op::Datagram {
+                to: Some((ah, remote_qpn, remote_qkey)),
+                imm,
+            } => SendOp::SendTo {
                 // SAFETY: the caller's promise.
                 ah: unsafe { AhHandle::object(*ah, "the address handle") }?,
                 remote_qpn: *remote_qpn,
@@ -144,7 +156,13 @@ unsafe fn post(qp: *mut ibv_qp_ex, requests: &Requests) -> Result<()> {
             Data::Sges(range) => Payload::Sges(&requests.sges[range.clone()]),
             Data::Inline(range) => Payload::Inline(&requests.inline[range.clone()]),
         };
-        batch.push(SendWr { wr_id: request.wr_id, op, payload, flags: request.flags, xrc_srqn: None });
+        batch.push(SendWr {
+            wr_id: request.wr_id,
+            op,
+            payload,
+            flags: request.flags,
+            xrc_srqn: None,
+        });
         if batch.is_full() {
             object.post_send(batch.take()).map_err(|refused| refused.error)?;
         }
@@ -192,7 +210,10 @@ fn fail(requests: &mut Requests, errno: c_int) {
 }
 
 fn remote(rkey: u32, addr: u64) -> RemoteAddr {
-    RemoteAddr { addr, rkey: RKey(rkey) }
+    RemoteAddr {
+        addr,
+        rkey: RKey(rkey),
+    }
 }
 
 /// The functions of `ibv_qp_ex` that begin a request: arguments as in C, then the operation.
@@ -239,7 +260,11 @@ unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_
 /// As [`begin`].
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
     let add = |requests: &mut Requests| {
-        requests.sges.push(Sge { addr, length, lkey: LKey(lkey) });
+        requests.sges.push(Sge {
+            addr,
+            length,
+            lkey: LKey(lkey),
+        });
         Data::Sges(requests.sges.len() - 1..requests.sges.len())
     };
     // SAFETY: the caller's promise.
@@ -296,7 +321,9 @@ unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, l
             // SAFETY: the caller's promise.
             let part = unsafe { *list.add(i) };
             // SAFETY: the caller's promise.
-            requests.inline.extend_from_slice(unsafe { bytes(part.addr, part.length) });
+            requests
+                .inline
+                .extend_from_slice(unsafe { bytes(part.addr, part.length) });
         }
         Data::Inline(before..requests.inline.len())
     };
@@ -326,7 +353,9 @@ const OFFERED: u64 = WITH_RDMA_WRITE
 /// Put the functions into the struct that the program has asked for (`send_ops_flags`).
 pub(crate) fn set_functions(ex: &mut ibv_qp_ex, flags: u64) -> Result<()> {
     if flags & !OFFERED != 0 {
-        return Err(Error::unsupported("one of the operations in send_ops_flags (windows, TSO, flush, atomic write)"));
+        return Err(Error::unsupported(
+            "one of the operations in send_ops_flags (windows, TSO, flush, atomic write)",
+        ));
     }
     let has = |bit: u64| flags & bit != 0;
     ex.wr_start = Some(wr_start);
@@ -348,4 +377,3 @@ pub(crate) fn set_functions(ex: &mut ibv_qp_ex, flags: u64) -> Result<()> {
     ex.wr_set_inline_data_list = Some(wr_set_inline_data_list);
     Ok(())
 }
-

@@ -16,7 +16,11 @@ use crate::entry::{self, null, number, place};
 unsafe fn copy_prefix<T: Copy>(from: &T, to: *mut T, length: usize) {
     // SAFETY: the source has `size_of::<T>()` bytes, and the caller vouches for the target.
     unsafe {
-        std::ptr::copy_nonoverlapping((&raw const *from).cast::<u8>(), to.cast(), length.min(size_of::<T>()));
+        std::ptr::copy_nonoverlapping(
+            (&raw const *from).cast::<u8>(),
+            to.cast(),
+            length.min(size_of::<T>()),
+        );
     }
 }
 
@@ -24,7 +28,10 @@ unsafe fn copy_prefix<T: Copy>(from: &T, to: *mut T, length: usize) {
 ///
 /// # Safety
 /// `context` is NULL or open, `attr` NULL or valid for a write.
-pub(crate) unsafe extern "C" fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_query_device(
+    context: *mut ibv_context,
+    attr: *mut ibv_device_attr,
+) -> c_int {
     number("ibv_query_device", || {
         // SAFETY: the caller's promise.
         let (context, attr) = unsafe { (object(context)?, place(attr, "the place for attributes")?) };
@@ -113,7 +120,10 @@ pub(crate) unsafe extern "C" fn query_port_sized(
 ///
 /// # Safety
 /// `context` is NULL or open, `values` NULL or valid.
-pub(crate) unsafe extern "C" fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
+pub(crate) unsafe extern "C" fn query_rt_values(
+    context: *mut ibv_context,
+    values: *mut ibv_values_ex,
+) -> c_int {
     const IBV_VALUES_MASK_RAW_CLOCK: u32 = 1;
     number("ibv_query_rt_values_ex", || {
         // SAFETY: the caller's promise.
@@ -145,10 +155,19 @@ pub(crate) unsafe extern "C" fn ibv_query_gid(
         // SAFETY: the caller's promise.
         let (context, gid) = unsafe { (object(context)?, place(gid, "the place for the GID")?) };
         let length = context.query_port(port)?.gid_tbl_len;
-        let index = u32::try_from(index).ok().filter(|index| *index < length).ok_or_else(|| {
-            Error::invalid(format!("port {port} has GID indices 0 to {}, not {index}", length.saturating_sub(1)))
-        })?;
-        gid.raw = context.query_gid(port, index).map(|entry| entry.gid.0).unwrap_or_default();
+        let index = u32::try_from(index)
+            .ok()
+            .filter(|index| *index < length)
+            .ok_or_else(|| {
+                Error::invalid(format!(
+                    "port {port} has GID indices 0 to {}, not {index}",
+                    length.saturating_sub(1)
+                ))
+            })?;
+        gid.raw = context
+            .query_gid(port, index)
+            .map(|entry| entry.gid.0)
+            .unwrap_or_default();
         Ok(0)
     })
 }
@@ -171,9 +190,9 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_ex(
         check_table_call(entry, flags, length)?;
         let port = u8::try_from(port).map_err(|_| Error::invalid(format!("there is no port {port}")))?;
         context.query_port(port)?;
-        let found = context.query_gid(port, index).map_err(|error| {
-            Error::new(verbs_api::ErrorKind::System(libc::ENODATA), error.to_string())
-        })?;
+        let found = context
+            .query_gid(port, index)
+            .map_err(|error| Error::new(verbs_api::ErrorKind::System(libc::ENODATA), error.to_string()))?;
         // SAFETY: the caller's promise.
         unsafe { copy_prefix(&gid_entry_to_c(&found), entry, length) };
         Ok(())
@@ -182,7 +201,10 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_ex(
 
 fn check_table_call(entries: *mut ibv_gid_entry, flags: u32, length: usize) -> Result<()> {
     if flags != 0 {
-        return Err(Error::new(verbs_api::ErrorKind::Unsupported, "GID queries know no flags"));
+        return Err(Error::new(
+            verbs_api::ErrorKind::Unsupported,
+            "GID queries know no flags",
+        ));
     }
     if entries.is_null() || length < size_of::<ibv_gid_entry>() {
         return Err(Error::invalid("the place for GID entries is NULL or too short"));
@@ -208,7 +230,10 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
         check_table_call(entries, flags, length)?;
         let table = context.gid_table()?;
         if table.len() > max {
-            return Err(Error::invalid(format!("the table has {} entries, and there is room for {max}", table.len())));
+            return Err(Error::invalid(format!(
+                "the table has {} entries, and there is room for {max}",
+                table.len()
+            )));
         }
         for (i, found) in table.iter().enumerate() {
             // SAFETY: within `max`, and the caller says how far entries lie apart.
@@ -269,7 +294,11 @@ pub(crate) unsafe extern "C" fn ibv_get_pkey_index(context: *mut ibv_context, po
         let length = context.query_port(port)?.pkey_tbl_len;
         let wanted = u16::from_be(pkey);
         (0..length)
-            .find(|index| context.query_pkey(port, *index).is_ok_and(|found| found == wanted))
+            .find(|index| {
+                context
+                    .query_pkey(port, *index)
+                    .is_ok_and(|found| found == wanted)
+            })
             .map(c_int::from)
             .ok_or_else(|| Error::invalid(format!("port {port} has no P_Key {wanted:#06x}")))
     })

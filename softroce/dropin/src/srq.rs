@@ -42,7 +42,10 @@ unsafe fn create(pd: *mut ibv_pd, srq_context: *mut c_void, attr: &mut ibv_srq_a
 ///
 /// # Safety
 /// `pd` is NULL or alive, `init` NULL or valid.
-pub(crate) unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+pub(crate) unsafe extern "C" fn ibv_create_srq(
+    pd: *mut ibv_pd,
+    init: *mut ibv_srq_init_attr,
+) -> *mut ibv_srq {
     pointer("ibv_create_srq", || {
         // SAFETY: the caller's promise.
         unsafe {
@@ -66,8 +69,12 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     pointer("ibv_create_srq_ex", || {
         // SAFETY: the caller's promise.
         let init = unsafe { place(init, "the attributes") }?;
-        if init.comp_mask & !(INIT_TYPE | INIT_PD) != 0 || init.comp_mask & INIT_TYPE != 0 && init.srq_type != BASIC {
-            return Err(Error::unsupported("a shared receive queue that is not a basic one"));
+        if init.comp_mask & !(INIT_TYPE | INIT_PD) != 0
+            || init.comp_mask & INIT_TYPE != 0 && init.srq_type != BASIC
+        {
+            return Err(Error::unsupported(
+                "a shared receive queue that is not a basic one",
+            ));
         }
         if init.comp_mask & INIT_PD == 0 {
             return Err(Error::invalid("a shared receive queue needs a protection domain"));
@@ -85,7 +92,8 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, srqn: *mut u32) -
     number("ibv_get_srq_num", || {
         // SAFETY: the caller's promise.
         unsafe {
-            *place(srqn, "the place for the number")? = SrqHandle::object(srq, "the shared receive queue")?.srqn();
+            *place(srqn, "the place for the number")? =
+                SrqHandle::object(srq, "the shared receive queue")?.srqn();
         }
         Ok(())
     })
@@ -95,15 +103,25 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, srqn: *mut u32) -
 ///
 /// # Safety
 /// `srq` is NULL or alive, `attr` NULL or valid.
-pub(crate) unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_modify_srq(
+    srq: *mut ibv_srq,
+    attr: *mut ibv_srq_attr,
+    mask: c_int,
+) -> c_int {
     const MAX_WR: c_int = 1;
     const LIMIT: c_int = 1 << 1;
     number("ibv_modify_srq", || {
         // SAFETY: the caller's promise.
-        let (object, attr) =
-            unsafe { (SrqHandle::object(srq, "the shared receive queue")?, value(attr, "the attributes")?) };
+        let (object, attr) = unsafe {
+            (
+                SrqHandle::object(srq, "the shared receive queue")?,
+                value(attr, "the attributes")?,
+            )
+        };
         if mask & !(MAX_WR | LIMIT) != 0 {
-            return Err(Error::invalid(format!("the attribute mask {mask:#x} has bits that mean nothing")));
+            return Err(Error::invalid(format!(
+                "the attribute mask {mask:#x} has bits that mean nothing"
+            )));
         }
         let max_wr = (mask & MAX_WR != 0).then_some(attr.max_wr);
         object.modify(max_wr, (mask & LIMIT != 0).then_some(attr.srq_limit))
@@ -117,10 +135,18 @@ pub(crate) unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv
 pub(crate) unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
     number("ibv_query_srq", || {
         // SAFETY: the caller's promise.
-        let (object, attr) =
-            unsafe { (SrqHandle::object(srq, "the shared receive queue")?, place(attr, "the place for attributes")?) };
+        let (object, attr) = unsafe {
+            (
+                SrqHandle::object(srq, "the shared receive queue")?,
+                place(attr, "the place for attributes")?,
+            )
+        };
         let found = object.query()?;
-        *attr = ibv_srq_attr { max_wr: found.max_wr, max_sge: found.max_sge, srq_limit: found.limit };
+        *attr = ibv_srq_attr {
+            max_wr: found.max_wr,
+            max_sge: found.max_sge,
+            srq_limit: found.limit,
+        };
         Ok(())
     })
 }
@@ -131,7 +157,9 @@ pub(crate) unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_
 /// `srq` is NULL or alive, and not used afterwards when this succeeds.
 pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     // SAFETY: the caller's promise.
-    number("ibv_destroy_srq", || unsafe { SrqHandle::destroy(srq, "the shared receive queue", Object::destroy) })
+    number("ibv_destroy_srq", || unsafe {
+        SrqHandle::destroy(srq, "the shared receive queue", Object::destroy)
+    })
 }
 
 /// `post_srq_recv` of the first table.

@@ -10,7 +10,12 @@ struct Texts(OnceLock<Vec<CString>>);
 
 impl Texts {
     fn get(&self, code: c_int, all: impl Fn() -> Vec<&'static str>) -> *const c_char {
-        let texts = self.0.get_or_init(|| all().into_iter().map(|text| CString::new(text).unwrap_or_default()).collect());
+        let texts = self.0.get_or_init(|| {
+            all()
+                .into_iter()
+                .map(|text| CString::new(text).unwrap_or_default())
+                .collect()
+        });
         let found = usize::try_from(code).ok().and_then(|code| texts.get(code));
         found.map_or(c"unknown".as_ptr(), |text| text.as_ptr())
     }
@@ -29,7 +34,12 @@ pub(crate) extern "C" fn ibv_event_type_str(kind: c_int) -> *const c_char {
 }
 
 fn pick(texts: &'static [&'static CStr], code: c_int) -> *const c_char {
-    usize::try_from(code).ok().and_then(|code| texts.get(code)).copied().unwrap_or(c"unknown").as_ptr()
+    usize::try_from(code)
+        .ok()
+        .and_then(|code| texts.get(code))
+        .copied()
+        .unwrap_or(c"unknown")
+        .as_ptr()
 }
 
 /// `ibv_node_type_str`
@@ -90,22 +100,35 @@ const RATES: [(c_int, Option<c_int>, c_int); 24] = [
 
 /// `ibv_rate_to_mult`: -1 for what is no multiple.
 pub(crate) extern "C" fn ibv_rate_to_mult(rate: c_int) -> c_int {
-    RATES.iter().find(|(code, _, _)| *code == rate).and_then(|(_, multiple, _)| *multiple).unwrap_or(-1)
+    RATES
+        .iter()
+        .find(|(code, _, _)| *code == rate)
+        .and_then(|(_, multiple, _)| *multiple)
+        .unwrap_or(-1)
 }
 
 /// `mult_to_ibv_rate`: 0 (the port's own rate) for what is no rate.
 pub(crate) extern "C" fn mult_to_ibv_rate(multiple: c_int) -> c_int {
-    RATES.iter().find(|(_, each, _)| *each == Some(multiple)).map_or(0, |(code, _, _)| *code)
+    RATES
+        .iter()
+        .find(|(_, each, _)| *each == Some(multiple))
+        .map_or(0, |(code, _, _)| *code)
 }
 
 /// `ibv_rate_to_mbps`: -1 for what is no rate.
 pub(crate) extern "C" fn ibv_rate_to_mbps(rate: c_int) -> c_int {
-    RATES.iter().find(|(code, _, _)| *code == rate).map_or(-1, |(_, _, mbps)| *mbps)
+    RATES
+        .iter()
+        .find(|(code, _, _)| *code == rate)
+        .map_or(-1, |(_, _, mbps)| *mbps)
 }
 
 /// `mbps_to_ibv_rate`: 0 (the port's own rate) for what is no rate.
 pub(crate) extern "C" fn mbps_to_ibv_rate(mbps: c_int) -> c_int {
-    RATES.iter().find(|(_, _, each)| *each == mbps).map_or(0, |(code, _, _)| *code)
+    RATES
+        .iter()
+        .find(|(_, _, each)| *each == mbps)
+        .map_or(0, |(code, _, _)| *code)
 }
 
 #[cfg(test)]

@@ -20,4 +20,3 @@ pub(crate) extern "C" fn unsupported_number() -> c_int {
 pub(crate) extern "C" fn ignored() -> c_int {
     0
 }
-
