@@ -95,9 +95,13 @@ impl Card {
     /// Receive one round, run timers that are due, send, and pass events on. Bounded.
     pub(crate) fn round(&mut self, now: Time, acks: RoundAcks, pace: &Pace) -> Done {
         let engine = &mut self.engine;
-        let received =
-            self.fabric.recv(&mut |meta, datagram| engine.handle_datagram(now, meta, datagram));
-        let mut done = Done { received, ..Done::default() };
+        let received = self
+            .fabric
+            .recv(&mut |meta, datagram| engine.handle_datagram(now, meta, datagram));
+        let mut done = Done {
+            received,
+            ..Done::default()
+        };
         if engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
             engine.handle_timeout(now);
             done.acted = true;
@@ -165,7 +169,7 @@ impl Card {
 
     /// What engine and fabric have counted.
     pub(crate) fn counters(&self) -> (Counters, FabricCounters) {
-        (self.engine.counters().clone(), self.fabric.counters())
+        (*self.engine.counters(), self.fabric.counters())
     }
 }
 
@@ -193,12 +197,14 @@ impl Listeners {
             }
             EngineEvent::Cq(id, kind) => {
                 if let Some(cq) = self.cqs.get(&id) {
-                    cq.async_events.push(kind, EventSource::Cq(cq.cookie), &cq.async_unacknowledged);
+                    cq.async_events
+                        .push(kind, EventSource::Cq(cq.cookie), &cq.async_unacknowledged);
                 }
             }
             EngineEvent::Qp(qpn, kind) => {
                 if let Some(qp) = self.qps.get(&qpn) {
-                    qp.async_events.push(kind, EventSource::Qp(qpn), &qp.async_unacknowledged);
+                    qp.async_events
+                        .push(kind, EventSource::Qp(qpn), &qp.async_unacknowledged);
                 }
             }
             // Shared receive queues are not offered yet, so none can have an event.

@@ -32,7 +32,10 @@ struct Queue {
 
 impl ChannelShared {
     pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(ChannelShared { raised: EventFd::new()?, queue: Mutex::default() })
+        Ok(ChannelShared {
+            raised: EventFd::new()?,
+            queue: Mutex::default(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -97,7 +100,9 @@ pub(crate) struct ChannelInner {
 
 impl fmt::Debug for Channel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Channel").field("fd", &self.inner.shared.raised.as_fd()).finish()
+        f.debug_struct("Channel")
+            .field("fd", &self.inner.shared.raised.as_fd())
+            .finish()
     }
 }
 
@@ -124,14 +129,19 @@ impl CompletionChannel for Channel {
         loop {
             self.inner.context.device.check_owner()?;
             if let Some(cq) = shared.take() {
-                return Ok(Some(CqEvent::new(cq.cookie, move || cq.events_unacknowledged.acknowledge())));
+                return Ok(Some(CqEvent::new(cq.cookie, move || {
+                    cq.events_unacknowledged.acknowledge()
+                })));
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
                 return Ok(None);
             }
             if timeout.is_none() && shared.raised.is_nonblocking() {
-                return Err(Error::new(ErrorKind::Again, "the completion channel is non-blocking and has no event"));
+                return Err(Error::new(
+                    ErrorKind::Again,
+                    "the completion channel is non-blocking and has no event",
+                ));
             }
             wait_readable(&mut [poll_entry(shared.raised.as_fd().as_raw_fd())], left);
         }

@@ -5,7 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use verbs_api::{
-    AsyncEventGuard, Capabilities, Context as _, CqInit, DeviceAttr, Error, GidEntry, Object, PortAttr, Refused, Result,
+    AsyncEventGuard, Capabilities, Context as _, CqInit, DeviceAttr, Error, GidEntry, Object, PortAttr,
+    Refused, Result,
 };
 
 use crate::channel::{Channel, ChannelInner, ChannelShared};
@@ -36,14 +37,21 @@ pub(crate) struct ContextInner {
 impl Context {
     /// Open `device` once more; all contexts of a device share its port and its sockets.
     pub(crate) fn new(owner: Device) -> Result<Context> {
-        let queue = AsyncQueue::new().map_err(|e| Error::system("no descriptor for asynchronous events", e))?;
+        let queue =
+            AsyncQueue::new().map_err(|e| Error::system("no descriptor for asynchronous events", e))?;
         let async_events = Arc::new(queue);
         let device = owner.shared().clone();
         device.verb(|card, _| {
             card.listeners.add_context(&async_events);
             Ok(())
         })?;
-        Ok(Context { inner: Arc::new(ContextInner { owner, device, async_events }) })
+        Ok(Context {
+            inner: Arc::new(ContextInner {
+                owner,
+                device,
+                async_events,
+            }),
+        })
     }
 
     /// The device beneath, for its counters.
@@ -55,13 +63,18 @@ impl Context {
         if port == PORT {
             return Ok(());
         }
-        Err(Error::invalid(format!("{} has no port {port}; its only port is {PORT}", self.name())))
+        Err(Error::invalid(format!(
+            "{} has no port {port}; its only port is {PORT}",
+            self.name()
+        )))
     }
 }
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("device", &self.inner.device.name).finish()
+        f.debug_struct("Context")
+            .field("device", &self.inner.device.name)
+            .finish()
     }
 }
 
@@ -82,7 +95,12 @@ impl verbs_api::Context for Context {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { qp_rc: true, null_mr: true, rereg_mr: true, ..Capabilities::default() }
+        Capabilities {
+            qp_rc: true,
+            null_mr: true,
+            rereg_mr: true,
+            ..Capabilities::default()
+        }
     }
 
     fn query_device(&self) -> Result<DeviceAttr> {
@@ -102,7 +120,9 @@ impl verbs_api::Context for Context {
         self.check_port(port)?;
         match index {
             0 => Ok(DEFAULT_PKEY),
-            _ => Err(Error::invalid(format!("port {port} has no P_Key at index {index}; its only one is at 0"))),
+            _ => Err(Error::invalid(format!(
+                "port {port} has no P_Key at index {index}; its only one is at 0"
+            ))),
         }
     }
 
@@ -119,7 +139,12 @@ impl verbs_api::Context for Context {
         self.inner.device.check_owner()?;
         let shared =
             ChannelShared::new().map_err(|e| Error::system("no descriptor for a completion channel", e))?;
-        Ok(Channel { inner: Arc::new(ChannelInner { shared: Arc::new(shared), context: self.inner.clone() }) })
+        Ok(Channel {
+            inner: Arc::new(ChannelInner {
+                shared: Arc::new(shared),
+                context: self.inner.clone(),
+            }),
+        })
     }
 
     fn create_cq(&self, init: &CqInit<'_, Softroce>) -> Result<Cq> {

@@ -88,8 +88,13 @@ impl Cq {
                 init.comp_vector
             )));
         }
-        if init.channel.is_some_and(|channel| !Arc::ptr_eq(&channel.inner.context, context)) {
-            return Err(Error::invalid("the completion channel belongs to another context"));
+        if init
+            .channel
+            .is_some_and(|channel| !Arc::ptr_eq(&channel.inner.context, context))
+        {
+            return Err(Error::invalid(
+                "the completion channel belongs to another context",
+            ));
         }
         let shared = Arc::new(CqShared {
             cookie: init.cookie,
@@ -165,7 +170,10 @@ impl Drop for CqInner {
 
 impl fmt::Debug for Cq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cq").field("id", &self.inner.id).field("cqe", &self.inner.ring.capacity()).finish()
+        f.debug_struct("Cq")
+            .field("id", &self.inner.id)
+            .field("cqe", &self.inner.ring.capacity())
+            .finish()
     }
 }
 

@@ -68,7 +68,13 @@ impl Device {
     /// # Panics
     /// When the system refuses the background thread or its descriptor (never in [`ProgressMode::Manual`]);
     /// [`try_new`](Self::try_new) reports that instead.
-    pub fn new(name: &str, fabric: Box<dyn Fabric>, clock: Arc<dyn Clock>, mode: ProgressMode, seed: u64) -> Device {
+    pub fn new(
+        name: &str,
+        fabric: Box<dyn Fabric>,
+        clock: Arc<dyn Clock>,
+        mode: ProgressMode,
+        seed: u64,
+    ) -> Device {
         Device::try_new(name, fabric, clock, mode, seed).expect("the system gives a thread and a descriptor")
     }
 
@@ -83,9 +89,8 @@ impl Device {
         let card = Card::new(fabric, seed);
         let pace = match mode {
             ProgressMode::Manual => Pace::without_thread(),
-            ProgressMode::Auto | ProgressMode::ThreadOnly => {
-                Pace::with_thread().map_err(|e| Error::system("no descriptor for the background thread", e))?
-            }
+            ProgressMode::Auto | ProgressMode::ThreadOnly => Pace::with_thread()
+                .map_err(|e| Error::system("no descriptor for the background thread", e))?,
         };
         let fds = card.fds();
         let shared = Arc::new(Shared {
@@ -104,10 +109,15 @@ impl Device {
             ProgressMode::Manual => None,
             ProgressMode::Auto | ProgressMode::ThreadOnly => {
                 let spawned = worker::spawn(&shared);
-                Some(spawned.map_err(|e| Error::system("cannot start the background thread of the device", e))?)
+                Some(
+                    spawned
+                        .map_err(|e| Error::system("cannot start the background thread of the device", e))?,
+                )
             }
         };
-        Ok(Device { handle: Arc::new(Handle { shared, worker }) })
+        Ok(Device {
+            handle: Arc::new(Handle { shared, worker }),
+        })
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -163,7 +173,10 @@ impl Device {
     pub fn counters(&self) -> DeviceCounters {
         let shared = &self.handle.shared;
         if !shared.is_owned() {
-            return DeviceCounters { engine: Counters::default(), fabric: FabricCounters::default() };
+            return DeviceCounters {
+                engine: Counters::default(),
+                fabric: FabricCounters::default(),
+            };
         }
         let guard = shared.gate.enter();
         let (engine, fabric) = guard.counters();
@@ -174,7 +187,9 @@ impl Device {
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Device").field("name", &self.handle.shared.name).finish()
+        f.debug_struct("Device")
+            .field("name", &self.handle.shared.name)
+            .finish()
     }
 }
 
@@ -262,7 +277,8 @@ impl Shared {
         &self,
         f: impl FnOnce(&mut Card, Time) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
-        self.check_owner().map_err(|error| PostError { posted: 0, error })?;
+        self.check_owner()
+            .map_err(|error| PostError { posted: 0, error })?;
         let mut guard = self.gate.enter();
         let now = self.clock.now();
         let result = f(&mut guard, now);
@@ -282,7 +298,8 @@ impl Shared {
         &self,
         f: impl FnOnce(&mut Card, Time) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
-        self.check_owner().map_err(|error| PostError { posted: 0, error })?;
+        self.check_owner()
+            .map_err(|error| PostError { posted: 0, error })?;
         let mut guard = self.gate.enter();
         let result = f(&mut guard, self.clock.now());
         guard.pass_events_on(&self.pace, &mut Done::default());
@@ -292,7 +309,9 @@ impl Shared {
 
     /// A polling thread's round, if nobody else is inside. Never waits.
     pub(crate) fn poll_round(&self) {
-        let Some(guard) = self.gate.try_enter() else { return };
+        let Some(guard) = self.gate.try_enter() else {
+            return;
+        };
         let now = self.clock.now();
         self.pace.polled(now);
         if self.round_and_leave(guard, now) == Left::Again {
@@ -317,7 +336,9 @@ impl Shared {
 
     fn rounds_for_others(&self) {
         for _ in 0..ROUNDS_FOR_OTHERS {
-            let Some(guard) = self.gate.try_enter() else { return };
+            let Some(guard) = self.gate.try_enter() else {
+                return;
+            };
             if self.round_and_leave(guard, self.clock.now()) == Left::Quiet {
                 return;
             }

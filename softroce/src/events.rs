@@ -29,7 +29,10 @@ struct Waiting {
 impl AsyncQueue {
     /// Empty.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(AsyncQueue { raised: EventFd::new()?, waiting: Mutex::new(VecDeque::with_capacity(CAPACITY)) })
+        Ok(AsyncQueue {
+            raised: EventFd::new()?,
+            waiting: Mutex::new(VecDeque::with_capacity(CAPACITY)),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
@@ -60,7 +63,10 @@ impl AsyncQueue {
     /// The oldest event.
     pub(crate) fn pop(&self) -> Option<AsyncEventGuard> {
         let mut waiting = self.lock();
-        let Waiting { event, unacknowledged } = waiting.pop_front()?;
+        let Waiting {
+            event,
+            unacknowledged,
+        } = waiting.pop_front()?;
         if waiting.is_empty() {
             self.raised.lower();
         }
@@ -100,7 +106,13 @@ mod tests {
         assert!(readable(&queue));
         assert_eq!(queue.pop().unwrap().event().kind, EventKind::CommEst);
         assert!(readable(&queue));
-        assert_eq!(queue.pop().unwrap().event(), AsyncEvent { kind: EventKind::SqDrained, source: EventSource::Qp(7) });
+        assert_eq!(
+            queue.pop().unwrap().event(),
+            AsyncEvent {
+                kind: EventKind::SqDrained,
+                source: EventSource::Qp(7)
+            }
+        );
         assert!(!readable(&queue));
         object.wait();
     }
@@ -108,7 +120,10 @@ mod tests {
     #[test]
     fn events_of_a_destroyed_object_are_gone_and_others_stay() {
         let queue = AsyncQueue::new().unwrap();
-        let (one, two) = (Arc::new(Unacknowledged::default()), Arc::new(Unacknowledged::default()));
+        let (one, two) = (
+            Arc::new(Unacknowledged::default()),
+            Arc::new(Unacknowledged::default()),
+        );
         queue.push(EventKind::CommEst, EventSource::Qp(1), &one);
         queue.push(EventKind::CommEst, EventSource::Qp(2), &two);
         queue.purge(&one);

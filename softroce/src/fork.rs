@@ -40,8 +40,10 @@ pub(crate) fn generation() -> u32 {
 /// Close this device in every child from now on.
 pub(crate) fn register(shared: &Arc<Shared>) -> Result<()> {
     static WATCHING: AtomicBool = AtomicBool::new(false);
-    let registry =
-        REGISTRY.get_or_init(|| Registry { devices: Gate::new(Vec::new()), held: AtomicBool::new(false) });
+    let registry = REGISTRY.get_or_init(|| Registry {
+        devices: Gate::new(Vec::new()),
+        held: AtomicBool::new(false),
+    });
     if !WATCHING.swap(true, Ordering::AcqRel) {
         os::at_fork(prepare, parent, child).map_err(|e| Error::system("cannot watch for forks", e))?;
     }
@@ -65,7 +67,9 @@ pub(crate) fn forget(shared: &Arc<Shared>) {
 /// Before the fork, in the forking thread: bring all devices to rest.
 extern "C" fn prepare() {
     let Some(registry) = REGISTRY.get() else { return };
-    let Some(devices) = registry.devices.enter_within(PATIENCE) else { return };
+    let Some(devices) = registry.devices.enter_within(PATIENCE) else {
+        return;
+    };
     for shared in devices.iter() {
         if let Some(guard) = shared.gate.enter_within(PATIENCE) {
             std::mem::forget(guard);

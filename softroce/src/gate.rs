@@ -74,8 +74,10 @@ impl<T> Gate<T> {
 
     fn take_free_turn(&self) -> Option<Guard<'_, T>> {
         let turn = self.serving.load(Ordering::Acquire);
-        let taken =
-            self.next.compare_exchange(turn, turn.wrapping_add(1), Ordering::Acquire, Ordering::Relaxed).is_ok();
+        let taken = self
+            .next
+            .compare_exchange(turn, turn.wrapping_add(1), Ordering::Acquire, Ordering::Relaxed)
+            .is_ok();
         taken.then(|| self.inside())
     }
 
@@ -116,7 +118,10 @@ impl<T> Gate<T> {
 
     /// The mark stays as it is: this turn may belong to a verb that does no round.
     fn inside(&self) -> Guard<'_, T> {
-        Guard { gate: self, value: Some(sync::Access::new(&self.value)) }
+        Guard {
+            gate: self,
+            value: Some(sync::Access::new(&self.value)),
+        }
     }
 
     fn pass_on(&self) -> Left {
@@ -146,10 +151,8 @@ impl<T> Gate<T> {
     /// # Safety
     /// No other thread uses the gate, and the caller has no live guard: true in a child right after a fork.
     pub(crate) unsafe fn reset(&self, value: T) {
-        let mut access = sync::Access::new(&self.value);
         // SAFETY: nobody else has access (the caller's promise); writing does not drop what may be half changed.
-        unsafe { std::ptr::write(access.exclusive(), value) };
-        drop(access);
+        unsafe { std::ptr::write(sync::Access::new(&self.value).exclusive(), value) };
         self.next.store(0, Ordering::Relaxed);
         self.sleepers.store(0, Ordering::Relaxed);
         self.serving.store(0, Ordering::Release);

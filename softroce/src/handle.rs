@@ -13,7 +13,10 @@ pub(crate) struct InUse<T> {
 impl<T> InUse<T> {
     /// As the public refusal.
     pub(crate) fn map<H>(self, handle: impl FnOnce(Arc<T>) -> H) -> Refused<H> {
-        Refused { object: handle(self.inner), error: self.error }
+        Refused {
+            object: handle(self.inner),
+            error: self.error,
+        }
     }
 }
 
@@ -22,7 +25,10 @@ pub(crate) fn into_sole_owner<T>(inner: Arc<T>, what: &str, user: &str) -> Resul
     Arc::try_unwrap(inner).map_err(|inner| InUse {
         error: Error::new(
             ErrorKind::Busy,
-            format!("the {what} is still used by {user} or another handle ({} owners); destroy those first", Arc::strong_count(&inner)),
+            format!(
+                "the {what} is still used by {user} or another handle ({} owners); destroy those first",
+                Arc::strong_count(&inner)
+            ),
         ),
         inner,
     })

@@ -36,7 +36,14 @@ impl Mr {
             // the region (`Mr::buffer`) and never lends references to its bytes.
             unsafe { card.engine.reg_mr(pd.inner.id, start, length, iova, access) }
         })?;
-        Ok(Mr { pd: pd.clone(), info, iova, length: length as u64, buffer: Some(buffer.clone()), destroyed: false })
+        Ok(Mr {
+            pd: pd.clone(),
+            info,
+            iova,
+            length: length as u64,
+            buffer: Some(buffer.clone()),
+            destroyed: false,
+        })
     }
 
     /// # Safety
@@ -50,21 +57,40 @@ impl Mr {
     ) -> Result<Mr> {
         let device = &pd.inner.context.device;
         device.check_owner()?;
-        let reach = match access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
-            true => Reach::Write,
-            false => Reach::Read,
-        };
+        let reach =
+            match access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
+                true => Reach::Write,
+                false => Reach::Read,
+            };
         probe::check(addr as usize, length, reach)?;
         let info = device.verb(|card, _| {
             // SAFETY: the caller's promise covers the region's life; the probe has shown that the range is mapped.
             unsafe { card.engine.reg_mr(pd.inner.id, addr, length, iova, access) }
         })?;
-        Ok(Mr { pd: pd.clone(), info, iova, length: length as u64, buffer: None, destroyed: false })
+        Ok(Mr {
+            pd: pd.clone(),
+            info,
+            iova,
+            length: length as u64,
+            buffer: None,
+            destroyed: false,
+        })
     }
 
     pub(crate) fn null(pd: &Pd) -> Result<Mr> {
-        let info = pd.inner.context.device.verb(|card, _| card.engine.alloc_null_mr(pd.inner.id))?;
-        Ok(Mr { pd: pd.clone(), info, iova: 0, length: u64::MAX, buffer: None, destroyed: false })
+        let info = pd
+            .inner
+            .context
+            .device
+            .verb(|card, _| card.engine.alloc_null_mr(pd.inner.id))?;
+        Ok(Mr {
+            pd: pd.clone(),
+            info,
+            iova: 0,
+            length: u64::MAX,
+            buffer: None,
+            destroyed: false,
+        })
     }
 
     /// Change domain, memory or rights in place, with memory that the caller owns.
@@ -105,12 +131,17 @@ impl Mr {
         if let Some(pd) = pd
             && !std::sync::Arc::ptr_eq(&pd.inner.context, &self.pd.inner.context)
         {
-            return Err(Error::invalid("the new protection domain belongs to another context"));
+            return Err(Error::invalid(
+                "the new protection domain belongs to another context",
+            ));
         }
         let id = self.info.id;
         let info = self.pd.inner.context.device.verb(|card, _| {
             // SAFETY: the caller's promise.
-            unsafe { card.engine.rereg_mr(id, pd.map(|pd| pd.inner.id), translation, access) }
+            unsafe {
+                card.engine
+                    .rereg_mr(id, pd.map(|pd| pd.inner.id), translation, access)
+            }
         })?;
         self.info = info;
         if let Some(pd) = pd {
@@ -124,7 +155,11 @@ impl Mr {
 
     fn deregister(&mut self) -> Result<()> {
         let id = self.info.id;
-        self.pd.inner.context.device.verb(|card, _| card.engine.dereg_mr(id))?;
+        self.pd
+            .inner
+            .context
+            .device
+            .verb(|card, _| card.engine.dereg_mr(id))?;
         self.destroyed = true;
         Ok(())
     }
@@ -147,7 +182,11 @@ impl Drop for Mr {
 
 impl fmt::Debug for Mr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mr").field("info", &self.info).field("iova", &self.iova).field("length", &self.length).finish()
+        f.debug_struct("Mr")
+            .field("info", &self.info)
+            .field("iova", &self.iova)
+            .field("length", &self.length)
+            .finish()
     }
 }
 
@@ -181,7 +220,9 @@ impl verbs_api::MemoryRegion for Mr {
     }
 
     fn rereg(&mut self, change: &Rereg<'_, Softroce>) -> Result<()> {
-        let translation = change.buffer.map(|buffer| (buffer.as_ptr(), buffer.len(), buffer.addr()));
+        let translation = change
+            .buffer
+            .map(|buffer| (buffer.as_ptr(), buffer.len(), buffer.addr()));
         if self.buffer.is_none() && translation.is_none() && change.access.is_some_and(|a| !a.is_empty()) {
             return Err(Error::new(
                 ErrorKind::Invalid,

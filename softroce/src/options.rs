@@ -34,7 +34,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { addresses: Vec::new(), progress: ProgressMode::Auto, capture: None, gso: true, seed: None }
+        Options {
+            addresses: Vec::new(),
+            progress: ProgressMode::Auto,
+            capture: None,
+            gso: true,
+            seed: None,
+        }
     }
 }
 
@@ -63,7 +69,9 @@ impl Options {
         if let Some(list) = read("SOFTROCE_ADDRESS")? {
             for item in list.split(',') {
                 let address = item.trim().parse().map_err(|_| {
-                    Error::invalid(format!("SOFTROCE_ADDRESS: {item:?} is not an IP address, such as 127.0.0.2 or ::1"))
+                    Error::invalid(format!(
+                        "SOFTROCE_ADDRESS: {item:?} is not an IP address, such as 127.0.0.2 or ::1"
+                    ))
                 })?;
                 options.addresses.push(address);
             }
@@ -73,12 +81,18 @@ impl Options {
             options.gso = match value.as_str() {
                 "0" => false,
                 "1" => true,
-                _ => return Err(Error::invalid(format!("SOFTROCE_GSO is {value:?}; it must be 0 or 1"))),
+                _ => {
+                    return Err(Error::invalid(format!(
+                        "SOFTROCE_GSO is {value:?}; it must be 0 or 1"
+                    )));
+                }
             };
         }
         if let Some(value) = read("SOFTROCE_SEED")? {
             let seed = value.parse().map_err(|_| {
-                Error::invalid(format!("SOFTROCE_SEED is {value:?}; it must be a number below 2^64"))
+                Error::invalid(format!(
+                    "SOFTROCE_SEED is {value:?}; it must be a number below 2^64"
+                ))
             })?;
             options.seed = Some(seed);
         }
@@ -86,7 +100,11 @@ impl Options {
             options.progress = match value.as_str() {
                 "auto" => ProgressMode::Auto,
                 "thread" => ProgressMode::ThreadOnly,
-                _ => return Err(Error::invalid(format!("SOFTROCE_PROGRESS is {value:?}; it must be auto or thread"))),
+                _ => {
+                    return Err(Error::invalid(format!(
+                        "SOFTROCE_PROGRESS is {value:?}; it must be auto or thread"
+                    )));
+                }
             };
         }
         Ok(options)
@@ -99,14 +117,22 @@ mod tests {
 
     fn from(variables: &[(&str, &str)]) -> Result<Options> {
         Options::from_variables(|name| {
-            Ok(variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string()))
+            Ok(variables
+                .iter()
+                .find(|(n, _)| *n == name)
+                .map(|(_, value)| value.to_string()))
         })
     }
 
     #[test]
     fn an_empty_environment_gives_the_defaults() {
         let options = from(&[("SOFTROCE_ADDRESS", "")]).unwrap();
-        assert!(options.addresses.is_empty() && options.gso && options.capture.is_none() && options.seed.is_none());
+        assert!(
+            options.addresses.is_empty()
+                && options.gso
+                && options.capture.is_none()
+                && options.seed.is_none()
+        );
         assert_eq!(options.progress, ProgressMode::Auto);
     }
 
@@ -120,9 +146,15 @@ mod tests {
             ("SOFTROCE_PROGRESS", "thread"),
         ])
         .unwrap();
-        assert_eq!(options.addresses, ["127.0.0.2".parse::<IpAddr>().unwrap(), "::1".parse().unwrap()]);
+        assert_eq!(
+            options.addresses,
+            ["127.0.0.2".parse::<IpAddr>().unwrap(), "::1".parse().unwrap()]
+        );
         assert_eq!(options.capture, Some(PathBuf::from("/tmp/x.pcapng")));
-        assert_eq!((options.gso, options.seed, options.progress), (false, Some(7), ProgressMode::ThreadOnly));
+        assert_eq!(
+            (options.gso, options.seed, options.progress),
+            (false, Some(7), ProgressMode::ThreadOnly)
+        );
     }
 
     #[test]
@@ -135,7 +167,10 @@ mod tests {
         ] {
             let error = from(&[(name, value)]).unwrap_err();
             assert_eq!(error.errno(), 22);
-            assert!(error.to_string().contains(name) && error.to_string().contains(value), "{error}");
+            assert!(
+                error.to_string().contains(name) && error.to_string().contains(value),
+                "{error}"
+            );
         }
     }
 }

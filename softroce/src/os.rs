@@ -23,7 +23,12 @@ pub(crate) fn wait_while_equal(word: &AtomicU32, seen: u32) {
 pub(crate) fn wake_all(word: &AtomicU32) {
     // SAFETY: the kernel only uses the address as a name here.
     unsafe {
-        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX);
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+            i32::MAX,
+        );
     }
 }
 
@@ -80,7 +85,11 @@ fn is_readable(fd: BorrowedFd<'_>) -> bool {
 
 /// An entry for [`wait_readable`].
 pub(crate) fn poll_entry(fd: RawFd) -> libc::pollfd {
-    libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
+    libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }
 }
 
 /// Wait until one of the descriptors is readable; false when the time is over or a signal came.
@@ -92,7 +101,14 @@ pub(crate) fn wait_readable(entries: &mut [libc::pollfd], limit: Option<Duration
     });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the entries and the time are live for the call; no signal mask is passed.
-    unsafe { libc::ppoll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, limit, std::ptr::null()) > 0 }
+    unsafe {
+        libc::ppoll(
+            entries.as_mut_ptr(),
+            entries.len() as libc::nfds_t,
+            limit,
+            std::ptr::null(),
+        ) > 0
+    }
 }
 
 /// All signals but those that a thread's own instructions raise.
@@ -142,7 +158,11 @@ pub(crate) fn page_size() -> usize {
 
 /// Fault pages in for reading or writing, changing no byte; the error number when that fails.
 pub(crate) fn populate(start: usize, length: usize, for_writing: bool) -> Result<(), i32> {
-    let advice = if for_writing { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+    let advice = if for_writing {
+        libc::MADV_POPULATE_WRITE
+    } else {
+        libc::MADV_POPULATE_READ
+    };
     loop {
         // SAFETY: this advice changes neither contents nor mappings; bad addresses are answered with an error.
         if unsafe { libc::madvise(start as *mut libc::c_void, length, advice) } == 0 {
@@ -168,10 +188,17 @@ pub(crate) fn random_u64() -> u64 {
 }
 
 /// Run `prepare` before every fork of this process, and `parent` and `child` after it in the two.
-pub(crate) fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) -> io::Result<()> {
+pub(crate) fn at_fork(
+    prepare: extern "C" fn(),
+    parent: extern "C" fn(),
+    child: extern "C" fn(),
+) -> io::Result<()> {
     // libc's signature wants unsafe functions; safe ones serve.
-    let (prepare, parent, child): (unsafe extern "C" fn(), unsafe extern "C" fn(), unsafe extern "C" fn()) =
-        (prepare, parent, child);
+    let (prepare, parent, child): (
+        unsafe extern "C" fn(),
+        unsafe extern "C" fn(),
+        unsafe extern "C" fn(),
+    ) = (prepare, parent, child);
     // SAFETY: functions live as long as the code does; a library that is unloaded has its handlers removed by libc.
     match unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) } {
         0 => Ok(()),

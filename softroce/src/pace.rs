@@ -39,7 +39,10 @@ pub(crate) struct Pace {
 impl Pace {
     /// For a device with a background thread.
     pub(crate) fn with_thread() -> io::Result<Self> {
-        Ok(Pace { waker: Some(EventFd::new()?), ..Pace::without_thread() })
+        Ok(Pace {
+            waker: Some(EventFd::new()?),
+            ..Pace::without_thread()
+        })
     }
 
     /// For a device without.
@@ -75,7 +78,10 @@ impl Pace {
     /// Whether a polling program makes the background thread superfluous.
     pub(crate) fn gives_way(&self, now: Time) -> bool {
         self.armed_cqs.load(Ordering::Relaxed) == 0
-            && now.as_nanos().saturating_sub(self.last_poll_ns.load(Ordering::Relaxed)) < GIVES_WAY_NS
+            && now
+                .as_nanos()
+                .saturating_sub(self.last_poll_ns.load(Ordering::Relaxed))
+                < GIVES_WAY_NS
     }
 
     /// Whether the thread watches: then work may be left to the next poll, or to the thread that takes over if none
@@ -134,7 +140,8 @@ impl Pace {
 
     /// It sleeps from now on, until `deadline` at the latest. Call inside the gate.
     pub(crate) fn sleep(&self, deadline: Option<Time>) {
-        self.sleeps_until_ns.store(deadline.unwrap_or(Time::MAX).as_nanos(), Ordering::Relaxed);
+        self.sleeps_until_ns
+            .store(deadline.unwrap_or(Time::MAX).as_nanos(), Ordering::Relaxed);
         self.thread.store(SLEEPS, Ordering::Relaxed);
     }
 

@@ -27,14 +27,22 @@ pub(crate) struct PdInner {
 impl Pd {
     pub(crate) fn alloc(context: &Arc<ContextInner>) -> Result<Pd> {
         let id = context.device.verb(|card, _| card.engine.alloc_pd())?;
-        Ok(Pd { inner: Arc::new(PdInner { context: context.clone(), id }) })
+        Ok(Pd {
+            inner: Arc::new(PdInner {
+                context: context.clone(),
+                id,
+            }),
+        })
     }
 }
 
 impl Drop for PdInner {
     fn drop(&mut self) {
         // Children own their domain, so none is left; in a forked child there is nothing to free.
-        let _ = self.context.device.verb(|card, _| card.engine.dealloc_pd(self.id));
+        let _ = self
+            .context
+            .device
+            .verb(|card, _| card.engine.dealloc_pd(self.id));
     }
 }
 

@@ -19,13 +19,17 @@ pub(crate) enum Reach {
 
 /// EFAULT unless all of `addr .. addr + length` can be reached so. An empty or wrapping range is the engine's to judge.
 pub(crate) fn check(addr: usize, length: usize, reach: Reach) -> Result<()> {
-    let Some(end) = addr.checked_add(length) else { return Ok(()) };
+    let Some(end) = addr.checked_add(length) else {
+        return Ok(());
+    };
     if length == 0 {
         return Ok(());
     }
     let page = os::page_size();
     let start = addr & !(page - 1);
-    let Some(end_of_pages) = end.checked_next_multiple_of(page) else { return Ok(()) };
+    let Some(end_of_pages) = end.checked_next_multiple_of(page) else {
+        return Ok(());
+    };
     match os::populate(start, end_of_pages - start, reach == Reach::Write) {
         Ok(()) => Ok(()),
         Err(libc::EINVAL) if mapped(addr, end, reach) => Ok(()),
@@ -44,7 +48,9 @@ pub(crate) fn check(addr: usize, length: usize, reach: Reach) -> Result<()> {
 
 /// Whether the list of mappings covers the range with the right. An unreadable list is no reason to refuse.
 fn mapped(start: usize, end: usize, reach: Reach) -> bool {
-    let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return true };
+    let Ok(maps) = fs::read_to_string("/proc/self/maps") else {
+        return true;
+    };
     covers(&maps, start, end, reach)
 }
 
@@ -52,9 +58,15 @@ fn covers(maps: &str, start: usize, end: usize, reach: Reach) -> bool {
     let mut reached = start;
     for line in maps.lines() {
         let mut fields = line.split_ascii_whitespace();
-        let (Some(range), Some(rights)) = (fields.next(), fields.next()) else { continue };
-        let Some((low, high)) = range.split_once('-') else { continue };
-        let (Ok(low), Ok(high)) = (usize::from_str_radix(low, 16), usize::from_str_radix(high, 16)) else { continue };
+        let (Some(range), Some(rights)) = (fields.next(), fields.next()) else {
+            continue;
+        };
+        let Some((low, high)) = range.split_once('-') else {
+            continue;
+        };
+        let (Ok(low), Ok(high)) = (usize::from_str_radix(low, 16), usize::from_str_radix(high, 16)) else {
+            continue;
+        };
         if high <= reached {
             continue;
         }
@@ -90,7 +102,10 @@ mod tests {
     fn unmapped_memory_is_refused() {
         for reach in [Reach::Read, Reach::Write] {
             assert_eq!(check(0x1000, 8, reach).unwrap_err().errno(), libc::EFAULT);
-            assert_eq!(check(0xffff_8000_0000_0000, 8, reach).unwrap_err().errno(), libc::EFAULT);
+            assert_eq!(
+                check(0xffff_8000_0000_0000, 8, reach).unwrap_err().errno(),
+                libc::EFAULT
+            );
         }
     }
 

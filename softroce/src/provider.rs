@@ -39,7 +39,11 @@ struct Slot {
 
 enum Source {
     /// A device on an address, opened when somebody wants it.
-    Address { address: IpAddr, options: Options, open: Mutex<WeakDevice> },
+    Address {
+        address: IpAddr,
+        options: Options,
+        open: Mutex<WeakDevice>,
+    },
     /// A device that came from outside.
     Ready(Device),
 }
@@ -50,7 +54,9 @@ impl Softroce {
     /// EINVAL when an address is given twice or names no single host.
     pub fn new(options: Options) -> Result<Softroce> {
         if options.progress == ProgressMode::Manual {
-            return Err(Error::invalid("manual progress is for devices made by hand (Softroce::from_devices)"));
+            return Err(Error::invalid(
+                "manual progress is for devices made by hand (Softroce::from_devices)",
+            ));
         }
         let mut addresses = options.addresses.clone();
         if addresses.is_empty() {
@@ -58,28 +64,46 @@ impl Softroce {
         }
         for (position, address) in addresses.iter().enumerate() {
             if address.is_unspecified() || address.is_multicast() {
-                return Err(Error::invalid(format!("a device needs one address of this host, not {address}")));
+                return Err(Error::invalid(format!(
+                    "a device needs one address of this host, not {address}"
+                )));
             }
             if addresses[..position].contains(address) {
-                return Err(Error::invalid(format!("the device address {address} is given twice")));
+                return Err(Error::invalid(format!(
+                    "the device address {address} is given twice"
+                )));
             }
         }
         let slots = addresses.iter().enumerate().map(|(position, &address)| Slot {
-            info: DeviceInfo { name: format!("softroce{position}"), guid: node_guid(Gid::from(address)) },
-            source: Source::Address { address, options: options.clone(), open: Mutex::default() },
+            info: DeviceInfo {
+                name: format!("softroce{position}"),
+                guid: node_guid(Gid::from(address)),
+            },
+            source: Source::Address {
+                address,
+                options: options.clone(),
+                open: Mutex::default(),
+            },
             generation: fork::generation(),
         });
-        Ok(Softroce { slots: slots.collect() })
+        Ok(Softroce {
+            slots: slots.collect(),
+        })
     }
 
     /// A provider of these devices: for simulation.
     pub fn from_devices(devices: Vec<Device>) -> Softroce {
         let slots = devices.into_iter().map(|device| Slot {
-            info: DeviceInfo { name: device.name().to_owned(), guid: device.node_guid() },
+            info: DeviceInfo {
+                name: device.name().to_owned(),
+                guid: device.node_guid(),
+            },
             source: Source::Ready(device),
             generation: fork::generation(),
         });
-        Softroce { slots: slots.collect() }
+        Softroce {
+            slots: slots.collect(),
+        }
     }
 }
 
@@ -87,7 +111,11 @@ impl Slot {
     fn device(&self) -> Result<Device> {
         let (address, options, open) = match &self.source {
             Source::Ready(device) => return Ok(device.clone()),
-            Source::Address { address, options, open } => (*address, options, open),
+            Source::Address {
+                address,
+                options,
+                open,
+            } => (*address, options, open),
         };
         let mut open = match open.try_lock() {
             Ok(open) => open,
@@ -110,7 +138,11 @@ impl Slot {
 
 fn open_udp(name: &str, address: IpAddr, options: &Options) -> Result<Device> {
     let mut udp_options = UdpOptions::new(address);
-    udp_options.trains = if options.gso { Trains::Allowed } else { Trains::Never };
+    udp_options.trains = if options.gso {
+        Trains::Allowed
+    } else {
+        Trains::Never
+    };
     let udp = UdpFabric::open(&udp_options)?;
     if options.capture.is_some() {
         return Err(Error::unsupported("a capture"));
@@ -122,7 +154,9 @@ fn open_udp(name: &str, address: IpAddr, options: &Options) -> Result<Device> {
 
 impl fmt::Debug for Softroce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.slots.iter().map(|slot| &slot.info.name)).finish()
+        f.debug_list()
+            .entries(self.slots.iter().map(|slot| &slot.info.name))
+            .finish()
     }
 }
 
@@ -144,10 +178,17 @@ impl Provider for Softroce {
     }
 
     fn open(&self, name: &str) -> Result<Context> {
-        let slot = self.slots.iter().find(|slot| slot.info.name == name).ok_or_else(|| {
-            let names: Vec<_> = self.slots.iter().map(|slot| slot.info.name.as_str()).collect();
-            Error::new(ErrorKind::NotFound, format!("there is no device {name:?}; there are: {}", names.join(", ")))
-        })?;
+        let slot = self
+            .slots
+            .iter()
+            .find(|slot| slot.info.name == name)
+            .ok_or_else(|| {
+                let names: Vec<_> = self.slots.iter().map(|slot| slot.info.name.as_str()).collect();
+                Error::new(
+                    ErrorKind::NotFound,
+                    format!("there is no device {name:?}; there are: {}", names.join(", ")),
+                )
+            })?;
         Context::new(slot.device()?)
     }
 }

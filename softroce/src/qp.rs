@@ -41,10 +41,14 @@ impl Qp {
             return Err(Error::unsupported(type_name(init.qp_type)));
         }
         let (Some(send_cq), Some(recv_cq)) = (init.send_cq, init.recv_cq) else {
-            return Err(Error::invalid("a reliable connected queue pair needs a completion queue for sends and one for receives"));
+            return Err(Error::invalid(
+                "a reliable connected queue pair needs a completion queue for sends and one for receives",
+            ));
         };
         if !Arc::ptr_eq(&send_cq.inner.context, context) || !Arc::ptr_eq(&recv_cq.inner.context, context) {
-            return Err(Error::invalid("a completion queue belongs to another context than the protection domain"));
+            return Err(Error::invalid(
+                "a completion queue belongs to another context than the protection domain",
+            ));
         }
         let shared = Arc::new(QpShared {
             async_events: context.async_events.clone(),
@@ -112,7 +116,10 @@ impl Drop for Qp {
 
 impl fmt::Debug for Qp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Qp").field("qpn", &format_args!("{:#x}", self.qpn)).field("pd", &self.pd).finish()
+        f.debug_struct("Qp")
+            .field("qpn", &format_args!("{:#x}", self.qpn))
+            .field("pd", &self.pd)
+            .finish()
     }
 }
 
@@ -194,12 +201,28 @@ fn operation(op: &SendOp<'_, Softroce>) -> Result<SendOperation> {
         SendOp::SendTo { ah, .. } => match *ah {},
         SendOp::Write { remote, imm } => SendOperation::Write { remote, imm },
         SendOp::Read { remote } => SendOperation::Read { remote },
-        SendOp::CompareSwap { remote, compare, swap } => SendOperation::CompareSwap { remote, compare, swap },
+        SendOp::CompareSwap {
+            remote,
+            compare,
+            swap,
+        } => SendOperation::CompareSwap {
+            remote,
+            compare,
+            swap,
+        },
         SendOp::FetchAdd { remote, add } => SendOperation::FetchAdd { remote, add },
         SendOp::AtomicWrite { remote } => SendOperation::AtomicWrite { remote },
-        SendOp::Flush { remote, length, placement, whole_mr } => {
-            SendOperation::Flush { remote, length, placement, whole_mr }
-        }
+        SendOp::Flush {
+            remote,
+            length,
+            placement,
+            whole_mr,
+        } => SendOperation::Flush {
+            remote,
+            length,
+            placement,
+            whole_mr,
+        },
         SendOp::LocalInvalidate { rkey } => SendOperation::LocalInvalidate { rkey },
         SendOp::BindMw { mw, .. } => match *mw {},
     })

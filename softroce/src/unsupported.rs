@@ -1,7 +1,8 @@
 //! Handles of what the card does not offer yet. None can exist, so their methods cannot be reached.
 
 use verbs_api::{
-    DeviceMemory, MemoryWindow, MwType, Object, PostError, RKey, RecvWr, Refused, Result, SharedReceiveQueue, SrqAttr,
+    DeviceMemory, MemoryWindow, MwType, Object, PostError, RKey, RecvWr, Refused, Result, SharedReceiveQueue,
+    SrqAttr,
 };
 
 use crate::provider::Softroce;

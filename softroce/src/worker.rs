@@ -120,7 +120,11 @@ impl Spin {
     fn goes_on(&mut self, now: Time, found: bool) -> bool {
         if found {
             self.fruitless = 0;
-            self.until = if now >= self.not_before { now + SPIN_NS } else { Time::ZERO };
+            self.until = if now >= self.not_before {
+                now + SPIN_NS
+            } else {
+                Time::ZERO
+            };
             // One more look in any case: it costs less than a needless sleep.
             return true;
         }
@@ -150,10 +154,13 @@ impl Spin {
 pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<std::thread::JoinHandle<()>> {
     let shared = shared.clone();
     os::with_signals_blocked(|| {
-        std::thread::Builder::new().name(format!("{}-progress", shared.name)).stack_size(256 * 1024).spawn(move || {
-            if let Some(waker) = shared.pace.waker() {
-                run(&shared, waker);
-            }
-        })
+        std::thread::Builder::new()
+            .name(format!("{}-progress", shared.name))
+            .stack_size(256 * 1024)
+            .spawn(move || {
+                if let Some(waker) = shared.pace.waker() {
+                    run(&shared, waker);
+                }
+            })
     })
 }
