@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use softroce_engine::{QpConfig, SendOperation, SendRequest};
 use verbs_api::{
-    Error, Object, PostError, QpAttr, QpState, QpCap, QpInit, QpType, RecvWr, Refused, Result, SendOp, SendWr,
+    Error, Object, PostError, QpAttr, QpCap, QpInit, QpState, QpType, RecvWr, Refused, Result, SendOp, SendWr,
 };
 
 use crate::cq::Cq;
