@@ -7,7 +7,7 @@
 
 use std::cmp::Ordering;
 
-use roce_wire::{Msn, NakCode, OpcodeInfo, Operation, Packet, Psn, Syndrome};
+use roce_wire::{Msn, NakCode, OpcodeInfo, Operation, Packet, Position, Psn, Syndrome};
 use verbs_api::{EventKind, QpState};
 
 use super::Qp;
@@ -24,7 +24,7 @@ mod fault;
 /// Packets that asked for an acknowledgement, at which one no longer waits.
 const ACK_BACKLOG_PACKETS: u32 = 16;
 /// Bytes since the last acknowledgement, at which one no longer waits.
-const ACK_BACKLOG_BYTES: u32 = 32 << 10;
+const ACK_BACKLOG_BYTES: u32 = 16 << 10;
 /// Time between two congestion notifications, ns.
 const CNP_INTERVAL_NS: u64 = 50_000;
 
@@ -244,25 +244,28 @@ impl Qp {
             .backlog_bytes
             .saturating_add(packet.payload.len() as u32);
         if packet.headers.bth.ack_request {
-            self.owe_ack(shared, psn);
+            self.owe_ack(shared, psn, info.position);
         }
     }
 
-    fn owe_ack(&mut self, shared: &mut Shared, psn: Seq) {
+    fn owe_ack(&mut self, shared: &mut Shared, psn: Seq, position: Position) {
         let r = &mut self.responder;
         r.backlog_packets += 1;
-        let due = r.ack.map_or(shared.now + r.ack_delay_ns, |ack| ack.due);
         let is_backlog = r.backlog_packets >= ACK_BACKLOG_PACKETS || r.backlog_bytes >= ACK_BACKLOG_BYTES;
-        let urgency = if is_backlog {
+        // Who asks in the middle of a message waits for his window.
+        let urgency = if is_backlog || !position.ends_message() {
             Urgency::Now
         } else {
             Urgency::Relaxed
         };
+        if r.ack.is_none() && urgency == Urgency::Relaxed {
+            shared.counters.ack_deferred += 1;
+        }
+        let due = r.ack.map_or(shared.now + r.ack_delay_ns, |ack| ack.due);
         r.ack = Some(PendingAck { psn, due, urgency });
-        if is_backlog {
-            self.make_ready(shared);
-        } else {
-            shared.acks.push(self.id.slot);
+        match urgency {
+            Urgency::Now => self.make_ready(shared),
+            Urgency::Relaxed => shared.acks.push(self.id.slot),
         }
     }
 
