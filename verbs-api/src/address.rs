@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::codes::codes;
+
 /// A global identifier. On RoCEv2 it is an IPv6 address, or an IPv4 address mapped into one.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Gid(pub [u8; 16]);
@@ -60,6 +62,8 @@ pub enum GidType {
     /// RoCE version 2 (UDP).
     RoceV2 = 2,
 }
+
+codes!(GidType: Ib, RoceV1, RoceV2);
 
 /// One entry of a port's GID table.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -34,7 +34,8 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     fn layout(length: usize) -> Layout {
-        Layout::from_size_align(length.max(1).next_multiple_of(8), ALIGN).expect("a buffer's size fits an address space")
+        Layout::from_size_align(length.max(1).next_multiple_of(8), ALIGN)
+            .expect("a buffer's size fits an address space")
     }
 }
 
@@ -54,7 +55,9 @@ impl Buffer {
         if start.is_null() {
             handle_alloc_error(layout);
         }
-        Buffer { memory: Arc::new(Memory { start, length }) }
+        Buffer {
+            memory: Arc::new(Memory { start, length }),
+        }
     }
 
     /// A copy of `bytes`.
@@ -108,7 +111,7 @@ impl Buffer {
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done;
-            if at % 8 == 0 && bytes.len() - done >= 8 {
+            if at.is_multiple_of(8) && bytes.len() - done >= 8 {
                 let word = u64::from_ne_bytes(bytes[done..done + 8].try_into().expect("8 bytes"));
                 self.word(at).store(word, Ordering::Relaxed);
                 done += 8;
@@ -127,7 +130,7 @@ impl Buffer {
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done;
-            if at % 8 == 0 && bytes.len() - done >= 8 {
+            if at.is_multiple_of(8) && bytes.len() - done >= 8 {
                 let word = self.word(at).load(Ordering::Relaxed);
                 bytes[done..done + 8].copy_from_slice(&word.to_ne_bytes());
                 done += 8;
@@ -159,14 +162,14 @@ impl Buffer {
     /// One aligned word in host order, with acquire order. Panics when `offset` is not a multiple of 8.
     pub fn load_u64(&self, offset: usize) -> u64 {
         self.check(offset, 8);
-        assert!(offset % 8 == 0, "offset {offset} of a word is no multiple of 8");
+        assert!(offset.is_multiple_of(8), "offset {offset} of a word is no multiple of 8");
         self.word(offset).load(Ordering::Acquire)
     }
 
     /// Store one aligned word in host order, with release order. Panics when `offset` is not a multiple of 8.
     pub fn store_u64(&self, offset: usize, value: u64) {
         self.check(offset, 8);
-        assert!(offset % 8 == 0, "offset {offset} of a word is no multiple of 8");
+        assert!(offset.is_multiple_of(8), "offset {offset} of a word is no multiple of 8");
         self.word(offset).store(value, Ordering::Release);
     }
 }

@@ -1,6 +1,7 @@
 //! Work completions.
 
 use crate::RKey;
+use crate::codes::codes;
 
 /// How a work request ended; the numbers are those of `ibv_wc_status`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -34,6 +35,48 @@ pub enum WcStatus {
     TmRndvIncomplete = 23,
 }
 
+codes!(WcStatus: Success, LocLenErr, LocQpOpErr, LocEecOpErr, LocProtErr, WrFlushErr, MwBindErr, BadRespErr, LocAccessErr,
+    RemInvReqErr, RemAccessErr, RemOpErr, RetryExcErr, RnrRetryExcErr, LocRddViolErr, RemInvRdReqErr, RemAbortErr,
+    InvEecnErr, InvEecStateErr, FatalErr, RespTimeoutErr, GeneralErr, TmErr, TmRndvIncomplete);
+
+impl WcStatus {
+    /// What it means, in words.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            WcStatus::Success => "success",
+            WcStatus::LocLenErr => "local length error",
+            WcStatus::LocQpOpErr => "local QP operation error",
+            WcStatus::LocEecOpErr => "local EE context operation error",
+            WcStatus::LocProtErr => "local protection error",
+            WcStatus::WrFlushErr => "work request flushed",
+            WcStatus::MwBindErr => "memory window bind error",
+            WcStatus::BadRespErr => "bad response",
+            WcStatus::LocAccessErr => "local access error",
+            WcStatus::RemInvReqErr => "remote invalid request",
+            WcStatus::RemAccessErr => "remote access error",
+            WcStatus::RemOpErr => "remote operation error",
+            WcStatus::RetryExcErr => "transport retries exhausted",
+            WcStatus::RnrRetryExcErr => "RNR retries exhausted",
+            WcStatus::LocRddViolErr => "local RDD violation",
+            WcStatus::RemInvRdReqErr => "remote invalid RD request",
+            WcStatus::RemAbortErr => "operation aborted by the peer",
+            WcStatus::InvEecnErr => "invalid EE context number",
+            WcStatus::InvEecStateErr => "invalid EE context state",
+            WcStatus::FatalErr => "fatal error",
+            WcStatus::RespTimeoutErr => "response timeout",
+            WcStatus::GeneralErr => "general error",
+            WcStatus::TmErr => "tag matching error",
+            WcStatus::TmRndvIncomplete => "tag matching rendezvous incomplete",
+        }
+    }
+}
+
+impl std::fmt::Display for WcStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.describe())
+    }
+}
+
 /// What completed; the numbers are those of `ibv_wc_opcode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u32)]
@@ -52,6 +95,9 @@ pub enum WcOpcode {
     Recv = 1 << 7,
     RecvRdmaWithImm = (1 << 7) + 1,
 }
+
+codes!(WcOpcode: Send, RdmaWrite, RdmaRead, CompSwap, FetchAdd, BindMw, LocalInv, Flush, AtomicWrite, Recv,
+    RecvRdmaWithImm);
 
 bitflags::bitflags! {
     /// Which optional fields of a [`Wc`] hold something; the numbers are `IBV_WC_*`.

@@ -1,5 +1,7 @@
 //! Devices and ports: what they are and what they can do.
 
+use crate::codes::codes;
+
 /// A device in the list of a provider, not opened yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
@@ -18,6 +20,8 @@ pub enum AtomicCap {
     Hca = 1,
     Glob = 2,
 }
+
+codes!(AtomicCap: None, Hca, Glob);
 
 /// Limits and abilities of a device (`ibv_device_attr_ex`, the part that providers share). Counts unless a unit is named.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,18 +78,12 @@ pub enum Mtu {
     Mtu4096 = 5,
 }
 
-impl Mtu {
-    /// All of them, smallest first.
-    pub const ALL: [Mtu; 5] = [Mtu::Mtu256, Mtu::Mtu512, Mtu::Mtu1024, Mtu::Mtu2048, Mtu::Mtu4096];
+codes!(Mtu: Mtu256, Mtu512, Mtu1024, Mtu2048, Mtu4096);
 
+impl Mtu {
     /// Payload bytes a packet.
     pub const fn bytes(self) -> usize {
         128 << self as usize
-    }
-
-    /// From the number that C uses (1 to 5).
-    pub fn from_code(code: u32) -> Option<Mtu> {
-        Mtu::ALL.into_iter().find(|m| *m as u32 == code)
     }
 
     /// From payload bytes (256, 512, 1024, 2048 or 4096).
@@ -106,6 +104,8 @@ pub enum PortState {
     ActiveDefer = 5,
 }
 
+codes!(PortState: Nop, Down, Init, Armed, Active, ActiveDefer);
+
 /// The link layer of a port; the numbers are `IBV_LINK_LAYER_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -114,6 +114,8 @@ pub enum LinkLayer {
     InfiniBand = 1,
     Ethernet = 2,
 }
+
+codes!(LinkLayer: Unspecified, InfiniBand, Ethernet);
 
 /// A port (`ibv_port_attr`).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -57,7 +57,11 @@ pub struct Error {
 impl Error {
     /// An error of `kind` with its sentence. A `&'static str` costs no allocation.
     pub fn new(kind: ErrorKind, message: impl Into<std::borrow::Cow<'static, str>>) -> Self {
-        Error { kind, message: message.into(), source: None }
+        Error {
+            kind,
+            message: message.into(),
+            source: None,
+        }
     }
 
     /// EINVAL with its sentence.
@@ -67,7 +71,10 @@ impl Error {
 
     /// EOPNOTSUPP: `what` is the name of the operation or feature.
     pub fn unsupported(what: &str) -> Self {
-        Error::new(ErrorKind::Unsupported, format!("{what} is not supported by this provider"))
+        Error::new(
+            ErrorKind::Unsupported,
+            format!("{what} is not supported by this provider"),
+        )
     }
 
     /// An error of the system, met while doing `what`.
@@ -77,7 +84,11 @@ impl Error {
             Some(errno) => ErrorKind::System(errno),
             None => ErrorKind::System(5),
         };
-        Error { kind, message: format!("{what}: {source}").into(), source: Some(source) }
+        Error {
+            kind,
+            message: format!("{what}: {source}").into(),
+            source: Some(source),
+        }
     }
 
     /// Its kind.
@@ -117,7 +128,11 @@ pub struct PostError {
 
 impl fmt::Display for PostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "work request {} of the list was refused: {}", self.posted, self.error)
+        write!(
+            f,
+            "work request {} of the list was refused: {}",
+            self.posted, self.error
+        )
     }
 }
 

@@ -1,5 +1,7 @@
 //! Asynchronous events.
 
+use crate::codes::codes;
+
 /// What happened; the numbers are those of `ibv_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
@@ -25,6 +27,38 @@ pub enum EventKind {
     ClientReregister = 17,
     GidChange = 18,
     WqFatal = 19,
+}
+
+codes!(EventKind: CqErr, QpFatal, QpReqErr, QpAccessErr, CommEst, SqDrained, PathMig, PathMigErr, DeviceFatal, PortActive,
+    PortErr, LidChange, PkeyChange, SmChange, SrqErr, SrqLimitReached, QpLastWqeReached, ClientReregister, GidChange,
+    WqFatal);
+
+impl EventKind {
+    /// What it means, in words.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            EventKind::CqErr => "completion queue in error (overrun)",
+            EventKind::QpFatal => "queue pair in a fatal error",
+            EventKind::QpReqErr => "invalid request reached the queue pair",
+            EventKind::QpAccessErr => "forbidden access reached the queue pair",
+            EventKind::CommEst => "communication established",
+            EventKind::SqDrained => "send queue drained",
+            EventKind::PathMig => "path migrated",
+            EventKind::PathMigErr => "path migration failed",
+            EventKind::DeviceFatal => "device in a fatal error",
+            EventKind::PortActive => "port active",
+            EventKind::PortErr => "port down",
+            EventKind::LidChange => "LID changed",
+            EventKind::PkeyChange => "P_Key table changed",
+            EventKind::SmChange => "subnet manager changed",
+            EventKind::SrqErr => "shared receive queue in error",
+            EventKind::SrqLimitReached => "shared receive queue below its limit",
+            EventKind::QpLastWqeReached => "last work request of a shared receive queue taken",
+            EventKind::ClientReregister => "clients must re-register",
+            EventKind::GidChange => "GID table changed",
+            EventKind::WqFatal => "work queue in a fatal error",
+        }
+    }
 }
 
 /// Which object an event is about.

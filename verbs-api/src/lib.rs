@@ -11,21 +11,27 @@
 mod access;
 mod address;
 mod buffer;
+mod cm;
+mod codes;
 mod completion;
 mod device;
 mod error;
 mod event;
+mod mad;
 mod provider;
 mod qp_attr;
+pub mod table;
 mod work_request;
 
 pub use access::{Access, LKey, RKey};
 pub use address::{AddressVector, Gid, GidEntry, GidType};
 pub use buffer::Buffer;
+pub use cm::{CmEvent, CmEventKind, CmId, CmPortSpace, ConnectionManager, ConnectionParameters};
 pub use completion::{Notify, Wc, WcFlags, WcOpcode, WcStatus};
 pub use device::{AtomicCap, DeviceAttr, DeviceInfo, LinkLayer, Mtu, PortAttr, PortState};
 pub use error::{Error, ErrorKind, PostError, Refused, Result};
 pub use event::{AsyncEvent, EventKind, EventSource};
+pub use mad::{Mad, MadAgent, MadProvider, MadRegistration, ReceivedMad};
 pub use provider::*;
 pub use qp_attr::{AltPath, MigState, QpAttr, QpAttrMask, QpCap, QpState, QpType, SqSigType};
 pub use work_request::{BindInfo, Payload, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge};

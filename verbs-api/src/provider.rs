@@ -10,8 +10,9 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 
 use crate::{
-    Access, AddressVector, AsyncEvent, BindInfo, Buffer, DeviceAttr, DeviceInfo, Error, GidEntry, LKey, Notify, PortAttr,
-    PostError, QpAttr, QpCap, QpState, QpType, RKey, RecvWr, Refused, Result, SendWr, SqSigType, Wc,
+    Access, AddressVector, AsyncEvent, BindInfo, Buffer, DeviceAttr, DeviceInfo, Error, GidEntry, LKey,
+    Notify, PortAttr, PostError, QpAttr, QpCap, QpState, QpType, RKey, RecvWr, Refused, Result, SendWr, Sge,
+    SqSigType, Wc,
 };
 
 /// A provider: the embedded engine, or libibverbs.
@@ -94,7 +95,13 @@ pub struct CqInit<'a, P: Provider> {
 impl<P: Provider> CqInit<'_, P> {
     /// A queue of `cqe` completions without a channel.
     pub fn new(cqe: u32) -> Self {
-        CqInit { cqe, channel: None, cookie: 0, comp_vector: 0, timestamps: false }
+        CqInit {
+            cqe,
+            channel: None,
+            cookie: 0,
+            comp_vector: 0,
+            timestamps: false,
+        }
     }
 }
 
@@ -120,7 +127,13 @@ pub struct QpInit<'a, P: Provider> {
 impl<'a, P: Provider> QpInit<'a, P> {
     /// A reliable connected queue pair of 64 requests each way, one entry each, on one completion queue.
     pub fn rc(cq: &'a P::Cq) -> Self {
-        let cap = QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 64 };
+        let cap = QpCap {
+            max_send_wr: 64,
+            max_recv_wr: 64,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 64,
+        };
         QpInit {
             qp_type: QpType::Rc,
             send_cq: Some(cq),
@@ -211,6 +224,16 @@ pub trait Context: Object {
         Err(Error::unsupported("device memory"))
     }
 
+    /// Another handle on an XRC target queue pair that lives in `domain` under the number `qpn`.
+    fn open_qp(
+        &self,
+        domain: &<Self::P as Provider>::XrcDomain,
+        qpn: u32,
+    ) -> Result<<Self::P as Provider>::Qp> {
+        let _ = (domain, qpn);
+        Err(Error::unsupported("XRC"))
+    }
+
     /// The next asynchronous event, if there is one. Dropping the guard acknowledges it.
     fn async_event(&self) -> Result<Option<AsyncEventGuard>>;
     /// Readable while an asynchronous event waits.
@@ -226,7 +249,10 @@ pub struct AsyncEventGuard {
 impl AsyncEventGuard {
     /// For providers: `acknowledge` runs when the guard is dropped.
     pub fn new(event: AsyncEvent, acknowledge: impl FnOnce() + Send + 'static) -> Self {
-        AsyncEventGuard { event, acknowledge: Some(Box::new(acknowledge)) }
+        AsyncEventGuard {
+            event,
+            acknowledge: Some(Box::new(acknowledge)),
+        }
     }
 
     /// What happened.
@@ -318,10 +344,26 @@ pub trait ProtectionDomain: Object + Clone {
         let _ = (wc, grh, port);
         Err(Error::unsupported("address handles"))
     }
+    /// Tell the card that ranges of on-demand memory will be needed soon.
+    fn advise_mr(&self, advice: Advice, sges: &[Sge]) -> Result<()> {
+        let _ = (advice, sges);
+        Err(Error::unsupported("memory advice"))
+    }
     /// A parent domain above this one: the same domain with caller-chosen resources.
     fn parent_domain(&self) -> Result<Self> {
         Err(Error::unsupported("parent domains"))
     }
+}
+
+/// What [`ProtectionDomain::advise_mr`] says; the numbers are those of `ibv_advise_mr_advice`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Reads will follow.
+    Prefetch = 0,
+    /// Writes will follow.
+    PrefetchWrite = 1,
+    /// Reads will follow, but fault nothing in.
+    PrefetchNoFault = 2,
 }
 
 /// What of a region [`MemoryRegion::rereg`] changes.
@@ -394,7 +436,10 @@ pub struct CqEvent {
 impl CqEvent {
     /// For providers: `acknowledge` runs when the event is dropped.
     pub fn new(cookie: u64, acknowledge: impl FnOnce() + Send + 'static) -> Self {
-        CqEvent { cookie, acknowledge: Some(Box::new(acknowledge)) }
+        CqEvent {
+            cookie,
+            acknowledge: Some(Box::new(acknowledge)),
+        }
     }
 
     /// The cookie of the queue (see [`CqInit::cookie`]).
@@ -427,11 +472,27 @@ pub trait CompletionQueue: Object + Clone {
     fn poll(&self, out: &mut [Wc]) -> Result<usize>;
     /// Ask for one event at the next completion. Completions already there raise none: poll after arming.
     fn req_notify(&self, notify: Notify) -> Result<()>;
+    /// Hold events back until `count` completions have come or `period_us` microseconds have passed (a hint).
+    fn moderate(&self, count: u16, period_us: u16) -> Result<()> {
+        let _ = (count, period_us);
+        Err(Error::unsupported("moderating completion queues"))
+    }
     /// Make it hold `cqe` completions; those that wait are kept.
     fn resize(&self, cqe: u32) -> Result<()> {
         let _ = cqe;
         Err(Error::unsupported("resizing completion queues"))
     }
+}
+
+/// Which data [`QueuePair::data_in_order`] asks about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataOp {
+    /// Receives.
+    Recv,
+    /// WRITEs by the peer.
+    Write,
+    /// Answers to READs.
+    Read,
 }
 
 /// A queue pair.
@@ -456,6 +517,11 @@ pub trait QueuePair: Object {
     fn post_send(&self, requests: &[SendWr<'_, Self::P>]) -> Result<(), PostError>;
     /// Post receives, in order.
     fn post_recv(&self, requests: &[RecvWr<'_>]) -> Result<(), PostError>;
+    /// Whether the data of a message lands in the order of its addresses, so that its last byte may be polled.
+    fn data_in_order(&self, op: DataOp) -> bool {
+        let _ = op;
+        false
+    }
     /// Bind a memory window of type 1; its new remote key.
     fn bind_mw(
         &self,

@@ -1,5 +1,6 @@
 //! Queue pairs: kinds, states, capacities and attributes.
 
+use crate::codes::codes;
 use crate::{Access, AddressVector, Mtu};
 
 /// The service of a queue pair; the numbers are those of `ibv_qp_type`.
@@ -15,6 +16,8 @@ pub enum QpType {
     XrcTarget = 10,
 }
 
+codes!(QpType: Gsi, Rc, Uc, Ud, RawPacket, XrcInitiator, XrcTarget);
+
 /// The state of a queue pair; the numbers are those of `ibv_qp_state`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
@@ -29,18 +32,7 @@ pub enum QpState {
     Err = 6,
 }
 
-impl QpState {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [QpState; 7] = [
-        QpState::Reset,
-        QpState::Init,
-        QpState::Rtr,
-        QpState::Rts,
-        QpState::Sqd,
-        QpState::Sqe,
-        QpState::Err,
-    ];
-}
+codes!(QpState: Reset, Init, Rtr, Rts, Sqd, Sqe, Err);
 
 /// Path migration state; the numbers are those of `ibv_mig_state`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -51,6 +43,8 @@ pub enum MigState {
     Rearm = 1,
     Armed = 2,
 }
+
+codes!(MigState: Migrated, Rearm, Armed);
 
 /// Which send requests complete visibly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,29 +74,50 @@ pub struct QpCap {
 bitflags::bitflags! {
     /// Which attributes a [`QpAttr`] carries; the numbers are `IBV_QP_*`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-    #[allow(missing_docs)]
     pub struct QpAttrMask: u32 {
+        /// `state`.
         const STATE = 1;
+        /// `cur_state`.
         const CUR_STATE = 1 << 1;
+        /// `en_sqd_async_notify`.
         const EN_SQD_ASYNC_NOTIFY = 1 << 2;
+        /// `access`.
         const ACCESS_FLAGS = 1 << 3;
+        /// `pkey_index`.
         const PKEY_INDEX = 1 << 4;
+        /// `port`.
         const PORT = 1 << 5;
+        /// `qkey`.
         const QKEY = 1 << 6;
+        /// `av`.
         const AV = 1 << 7;
+        /// `path_mtu`.
         const PATH_MTU = 1 << 8;
+        /// `timeout`.
         const TIMEOUT = 1 << 9;
+        /// `retry_cnt`.
         const RETRY_CNT = 1 << 10;
+        /// `rnr_retry`.
         const RNR_RETRY = 1 << 11;
+        /// `rq_psn`.
         const RQ_PSN = 1 << 12;
+        /// `max_rd_atomic`.
         const MAX_QP_RD_ATOMIC = 1 << 13;
+        /// `alt_path`.
         const ALT_PATH = 1 << 14;
+        /// `min_rnr_timer`.
         const MIN_RNR_TIMER = 1 << 15;
+        /// `sq_psn`.
         const SQ_PSN = 1 << 16;
+        /// `max_dest_rd_atomic`.
         const MAX_DEST_RD_ATOMIC = 1 << 17;
+        /// `path_mig_state`.
         const PATH_MIG_STATE = 1 << 18;
+        /// `cap`.
         const CAP = 1 << 19;
+        /// `dest_qpn`.
         const DEST_QPN = 1 << 20;
+        /// `rate_limit`.
         const RATE_LIMIT = 1 << 25;
     }
 }
@@ -199,6 +214,10 @@ impl QpAttr {
             (self.dest_qpn.is_some(), M::DEST_QPN),
             (self.rate_limit.is_some(), M::RATE_LIMIT),
         ];
-        present.into_iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).collect()
+        present
+            .into_iter()
+            .filter(|(is_set, _)| *is_set)
+            .map(|(_, bit)| bit)
+            .collect()
     }
 }

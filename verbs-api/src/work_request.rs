@@ -74,23 +74,41 @@ pub enum SendOp<'a, P: Provider> {
     /// SEND that invalidates a key of the peer's.
     SendWithInvalidate { rkey: RKey },
     /// SEND on a UD or GSI queue pair.
-    SendTo { ah: &'a P::Ah, remote_qpn: u32, remote_qkey: u32, imm: Option<u32> },
+    SendTo {
+        ah: &'a P::Ah,
+        remote_qpn: u32,
+        remote_qkey: u32,
+        imm: Option<u32>,
+    },
     /// RDMA WRITE, with an optional immediate.
     Write { remote: RemoteAddr, imm: Option<u32> },
     /// RDMA READ.
     Read { remote: RemoteAddr },
     /// If the word equals `compare`, it becomes `swap`; its old value comes back.
-    CompareSwap { remote: RemoteAddr, compare: u64, swap: u64 },
+    CompareSwap {
+        remote: RemoteAddr,
+        compare: u64,
+        swap: u64,
+    },
     /// `add` is added to the word; its old value comes back.
     FetchAdd { remote: RemoteAddr, add: u64 },
     /// WRITE of one aligned 8-byte word in one piece.
     AtomicWrite { remote: RemoteAddr },
     /// Make earlier writes visible or persistent (`placement`: `IBV_FLUSH_*`; `whole_mr`: selectivity).
-    Flush { remote: RemoteAddr, length: u32, placement: u32, whole_mr: bool },
+    Flush {
+        remote: RemoteAddr,
+        length: u32,
+        placement: u32,
+        whole_mr: bool,
+    },
     /// Invalidate an own key.
     LocalInvalidate { rkey: RKey },
     /// Bind a memory window of type 2 under the key `rkey`.
-    BindMw { mw: &'a P::Mw, rkey: RKey, bind: BindInfo<'a, P> },
+    BindMw {
+        mw: &'a P::Mw,
+        rkey: RKey,
+        bind: BindInfo<'a, P>,
+    },
 }
 
 impl<P: Provider> Clone for SendOp<'_, P> {
@@ -125,12 +143,24 @@ impl<P: Provider> Copy for SendWr<'_, P> {}
 impl<'a, P: Provider> SendWr<'a, P> {
     /// A signalled request.
     pub fn new(wr_id: u64, op: SendOp<'a, P>, sges: &'a [Sge]) -> Self {
-        SendWr { wr_id, op, payload: Payload::Sges(sges), flags: SendFlags::SIGNALED, xrc_srqn: None }
+        SendWr {
+            wr_id,
+            op,
+            payload: Payload::Sges(sges),
+            flags: SendFlags::SIGNALED,
+            xrc_srqn: None,
+        }
     }
 
     /// The same with inline data.
     pub fn inline(wr_id: u64, op: SendOp<'a, P>, bytes: &'a [u8]) -> Self {
-        SendWr { wr_id, op, payload: Payload::Inline(bytes), flags: SendFlags::SIGNALED, xrc_srqn: None }
+        SendWr {
+            wr_id,
+            op,
+            payload: Payload::Inline(bytes),
+            flags: SendFlags::SIGNALED,
+            xrc_srqn: None,
+        }
     }
 
     /// The same with other flags.

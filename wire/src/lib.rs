@@ -20,11 +20,13 @@ pub mod gid;
 pub mod grh;
 pub mod icrc;
 pub mod ip;
+pub mod pcap;
 pub mod raw;
 pub mod source_port;
 pub mod udp;
 
 mod bth;
+mod display;
 mod error;
 mod extension;
 mod headers;
@@ -34,6 +36,7 @@ mod packet;
 mod syndrome;
 
 pub use bth::Bth;
+pub use display::{Description, describe};
 pub use error::{EmitError, Layer, ParseError};
 pub use extension::{Aeth, AtomicAckEth, AtomicEth, Deth, Ieth, ImmDt, Reth, XrcEth};
 pub use headers::{Headers, MAX_HEADERS_LEN};

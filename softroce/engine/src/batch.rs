@@ -80,7 +80,11 @@ impl TxBatch {
         }
         let start = self.used;
         self.used += len;
-        self.packets.push(TxPacket { start: start as u32, len: len as u32, path });
+        self.packets.push(TxPacket {
+            start: start as u32,
+            len: len as u32,
+            path,
+        });
         Some(&mut self.bytes[start..start + len])
     }
 

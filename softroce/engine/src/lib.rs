@@ -1,13 +1,22 @@
 //! The protocol core of softroce: no socket, no clock, no thread, no lock, no randomness of its own.
 mod batch;
 mod config;
+mod counters;
+mod cq;
 mod event;
+mod memory;
+mod pd;
+mod qp;
 mod request;
+mod slots;
 mod time;
 
 pub use batch::{Acks, Path, RxMeta, TxBatch, TxPacket};
 pub use config::{Config, PortConfig};
+pub use counters::Counters;
+pub use cq::CompletionRing;
 pub use event::EngineEvent;
+pub use memory::{MrInfo, copy_code_range};
 pub use request::{SendOperation, SendRequest};
 pub use time::Time;
 

@@ -23,15 +23,52 @@ pub struct SendRequest<'a> {
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub enum SendOperation {
-    Send { imm: Option<u32> },
-    SendWithInvalidate { rkey: RKey },
-    SendTo { path: Path, remote_qpn: u32, remote_qkey: u32, imm: Option<u32> },
-    Write { remote: RemoteAddr, imm: Option<u32> },
-    Read { remote: RemoteAddr },
-    CompareSwap { remote: RemoteAddr, compare: u64, swap: u64 },
-    FetchAdd { remote: RemoteAddr, add: u64 },
-    AtomicWrite { remote: RemoteAddr },
-    Flush { remote: RemoteAddr, length: u32, placement: u32, whole_mr: bool },
-    LocalInvalidate { rkey: RKey },
-    BindMw { mw: MwId, rkey: RKey, mr: MrId, addr: u64, length: u64, access: Access },
+    Send {
+        imm: Option<u32>,
+    },
+    SendWithInvalidate {
+        rkey: RKey,
+    },
+    SendTo {
+        path: Path,
+        remote_qpn: u32,
+        remote_qkey: u32,
+        imm: Option<u32>,
+    },
+    Write {
+        remote: RemoteAddr,
+        imm: Option<u32>,
+    },
+    Read {
+        remote: RemoteAddr,
+    },
+    CompareSwap {
+        remote: RemoteAddr,
+        compare: u64,
+        swap: u64,
+    },
+    FetchAdd {
+        remote: RemoteAddr,
+        add: u64,
+    },
+    AtomicWrite {
+        remote: RemoteAddr,
+    },
+    Flush {
+        remote: RemoteAddr,
+        length: u32,
+        placement: u32,
+        whole_mr: bool,
+    },
+    LocalInvalidate {
+        rkey: RKey,
+    },
+    BindMw {
+        mw: MwId,
+        rkey: RKey,
+        mr: MrId,
+        addr: u64,
+        length: u64,
+        access: Access,
+    },
 }

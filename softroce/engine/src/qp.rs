@@ -1,0 +1,2 @@
+//! Queue pairs.
+pub(crate) mod transition;

@@ -1,0 +1,305 @@
+//! pcapng: blocks, each with its type and, at both ends, its length.
+
+use std::io::{self, Write};
+use std::ops::Range;
+
+use super::classic::{ByteOrder, packet_len};
+use super::{Found, LinkType, MAX_INTERFACES, MAX_PACKET_LEN, ReadError};
+
+/// A section header; reads the same in both byte orders.
+pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+pub(super) const INTERFACE_DESCRIPTION: u32 = 1;
+pub(super) const SIMPLE_PACKET: u32 = 3;
+pub(super) const ENHANCED_PACKET: u32 = 6;
+/// Type and length in front of a block, length after it.
+pub(super) const BLOCK_OVERHEAD: u32 = 12;
+
+const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+const OPTION_COMMENT: u16 = 1;
+const OPTION_TIMESTAMP_RESOLUTION: u16 = 9;
+const OPTION_TIMESTAMP_OFFSET: u16 = 14;
+const NANOSECONDS: u8 = 9;
+
+/// What is known of the section being read.
+#[derive(Debug)]
+pub(super) struct Section {
+    pub(super) order: ByteOrder,
+    interfaces: Vec<Interface>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Interface {
+    link_type: LinkType,
+    /// The longest packet captured; 0 for no limit.
+    snap_len: u32,
+    /// Bit 7: a power of two, else of ten; the other bits: the negative exponent of the unit in seconds.
+    resolution: u8,
+    offset_s: i64,
+}
+
+impl Section {
+    /// The byte order, by the four bytes that follow a section header's type and length.
+    pub(super) fn recognise(magic: [u8; 4]) -> Option<ByteOrder> {
+        [ByteOrder::Little, ByteOrder::Big]
+            .into_iter()
+            .find(|order| order.u32(magic) == BYTE_ORDER_MAGIC)
+    }
+
+    pub(super) fn new(order: ByteOrder) -> Self {
+        Self {
+            order,
+            interfaces: Vec::new(),
+        }
+    }
+
+    /// Takes the body of an interface description at `offset`.
+    pub(super) fn add_interface(&mut self, body: &[u8], offset: u64) -> Result<(), ReadError> {
+        need("interface description", offset, body, 8)?;
+        if self.interfaces.len() == MAX_INTERFACES {
+            let (what, value) = ("number of interfaces", MAX_INTERFACES as u64 + 1);
+            return Err(ReadError::Invalid {
+                what,
+                offset,
+                value,
+                expected: "at most 4096 in a section",
+            });
+        }
+        let mut interface = Interface {
+            link_type: LinkType::new(self.order.u16_at(body, 0)),
+            snap_len: self.order.u32_at(body, 4),
+            resolution: 6,
+            offset_s: 0,
+        };
+        for (code, value) in self.options(body, 8) {
+            match (code, &body[value]) {
+                (OPTION_TIMESTAMP_RESOLUTION, [resolution]) => interface.resolution = *resolution,
+                (OPTION_TIMESTAMP_OFFSET, &[a, b, c, d, e, f, g, h]) => {
+                    let bytes = [a, b, c, d, e, f, g, h];
+                    interface.offset_s = match self.order {
+                        ByteOrder::Little => i64::from_le_bytes(bytes),
+                        ByteOrder::Big => i64::from_be_bytes(bytes),
+                    };
+                }
+                _ => {}
+            }
+        }
+        self.interfaces.push(interface);
+        Ok(())
+    }
+
+    /// Takes apart the body of an enhanced packet block at `offset`.
+    pub(super) fn enhanced_packet(&self, body: &[u8], offset: u64) -> Result<Found, ReadError> {
+        const FIXED: usize = 20;
+        need("enhanced packet", offset, body, FIXED)?;
+        let field = |index: usize| self.order.u32_at(body, 4 * index);
+        let interface = self.interface(field(0), offset)?;
+        let captured_len = checked_packet_len(field(3), offset)?;
+        need("enhanced packet", offset, body, FIXED + captured_len)?;
+        let options_at = FIXED + captured_len.next_multiple_of(4);
+        let comment = self
+            .options(body, options_at)
+            .find(|(code, _)| *code == OPTION_COMMENT);
+        Ok(Found {
+            link_type: interface.link_type,
+            timestamp_ns: Some(interface.timestamp_ns(u64::from(field(1)) << 32 | u64::from(field(2)))),
+            original_len: field(4),
+            data: FIXED..FIXED + captured_len,
+            comment: comment.map(|(_, value)| value),
+        })
+    }
+
+    /// Takes apart the body of a simple packet block at `offset`: its interface is the first, and its length is
+    /// cut by what that captures.
+    pub(super) fn simple_packet(&self, body: &[u8], offset: u64) -> Result<Found, ReadError> {
+        const FIXED: usize = 4;
+        need("simple packet", offset, body, FIXED)?;
+        let interface = self.interface(0, offset)?;
+        let original_len = self.order.u32_at(body, 0);
+        let limit = if interface.snap_len == 0 {
+            u32::MAX
+        } else {
+            interface.snap_len
+        };
+        let captured_len = checked_packet_len(original_len.min(limit), offset)?;
+        need("simple packet", offset, body, FIXED + captured_len)?;
+        Ok(Found {
+            link_type: interface.link_type,
+            timestamp_ns: None,
+            original_len,
+            data: FIXED..FIXED + captured_len,
+            comment: None,
+        })
+    }
+
+    fn interface(&self, index: u32, offset: u64) -> Result<&Interface, ReadError> {
+        self.interfaces.get(index as usize).ok_or(ReadError::Invalid {
+            what: "interface of the packet",
+            offset,
+            value: index.into(),
+            expected: "one that the section has described",
+        })
+    }
+
+    /// The options from byte `at` of a block's body: code and place of the value. Ends at the first that does
+    /// not fit, for what follows it cannot be found.
+    fn options<'a>(&self, body: &'a [u8], at: usize) -> impl Iterator<Item = (u16, Range<usize>)> + 'a {
+        let order = self.order;
+        let mut at = at;
+        std::iter::from_fn(move || {
+            body.get(at..at + 4)?;
+            let code = order.u16_at(body, at);
+            let len = usize::from(order.u16_at(body, at + 2));
+            let value = at + 4..at + 4 + len;
+            body.get(value.clone())?;
+            at = value.end.next_multiple_of(4);
+            (code != 0).then_some((code, value))
+        })
+    }
+}
+
+impl Interface {
+    /// A timestamp in the interface's unit as nanoseconds since 1970, within what 64 bits can say.
+    fn timestamp_ns(&self, ticks: u64) -> u64 {
+        let exponent = u32::from(self.resolution & 0x7f);
+        let ticks = u128::from(ticks);
+        let nanos = if self.resolution & 0x80 != 0 {
+            (ticks * 1_000_000_000) >> exponent
+        } else if exponent <= 9 {
+            ticks * 10_u128.pow(9 - exponent)
+        } else {
+            10_u128
+                .checked_pow(exponent - 9)
+                .map_or(0, |divisor| ticks / divisor)
+        };
+        let nanos = nanos as i128 + i128::from(self.offset_s) * 1_000_000_000;
+        u64::try_from(nanos.max(0)).unwrap_or(u64::MAX)
+    }
+}
+
+fn need(what: &'static str, offset: u64, body: &[u8], needed: usize) -> Result<(), ReadError> {
+    let available = body.len();
+    if available < needed {
+        return Err(ReadError::Truncated {
+            what,
+            offset,
+            needed,
+            available,
+        });
+    }
+    Ok(())
+}
+
+pub(super) fn checked_packet_len(len: u32, offset: u64) -> Result<usize, ReadError> {
+    if len > MAX_PACKET_LEN {
+        let expected = "at most 262144 bytes";
+        return Err(ReadError::Invalid {
+            what: "length of the packet",
+            offset,
+            value: len.into(),
+            expected,
+        });
+    }
+    Ok(len as usize)
+}
+
+/// Writes pcapng with one interface, little-endian, timestamps in nanoseconds.
+#[derive(Debug)]
+pub struct NgWriter<W> {
+    output: W,
+}
+
+impl<W: Write> NgWriter<W> {
+    /// Writes the section header and the interface description.
+    ///
+    /// # Errors
+    /// Those of `output`.
+    pub fn new(mut output: W, link_type: LinkType) -> io::Result<Self> {
+        let [link_low, link_high] = link_type.number().to_le_bytes();
+        let unknown_len = [0xff; 8];
+        let version_1_0 = [1, 0, 0, 0];
+        write_block(
+            &mut output,
+            SECTION_HEADER,
+            &[&BYTE_ORDER_MAGIC.to_le_bytes(), &version_1_0, &unknown_len],
+        )?;
+        let [option, _] = OPTION_TIMESTAMP_RESOLUTION.to_le_bytes();
+        let options = [option, 0, 1, 0, NANOSECONDS, 0, 0, 0, 0, 0, 0, 0];
+        let unlimited = [0; 4];
+        write_block(
+            &mut output,
+            INTERFACE_DESCRIPTION,
+            &[&[link_low, link_high, 0, 0], &unlimited, &options],
+        )?;
+        Ok(Self { output })
+    }
+
+    /// Writes a packet captured in full, with a comment that readers show beside it. `timestamp_ns` counts from
+    /// 1970.
+    ///
+    /// # Errors
+    /// Those of the output; a packet longer than [`MAX_PACKET_LEN`], a comment longer than 65,535 bytes.
+    pub fn write(&mut self, timestamp_ns: u64, data: &[u8], comment: Option<&str>) -> io::Result<()> {
+        const PAD: [u8; 3] = [0; 3];
+        let len = packet_len(data)?.to_le_bytes();
+        let interface = [0; 4];
+        let high = ((timestamp_ns >> 32) as u32).to_le_bytes();
+        let low = (timestamp_ns as u32).to_le_bytes();
+        let pad = |len: usize| &PAD[..len.next_multiple_of(4) - len];
+        let fixed: [&[u8]; 7] = [&interface, &high, &low, &len, &len, data, pad(data.len())];
+        let Some(comment) = comment else {
+            return write_block(&mut self.output, ENHANCED_PACKET, &fixed);
+        };
+        let Ok(comment_len) = u16::try_from(comment.len()) else {
+            let message = format!(
+                "a comment of {} bytes is too long for a capture (65535)",
+                comment.len()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        };
+        let [f0, f1, f2, f3, f4, f5, f6] = fixed;
+        let [code, len] = [OPTION_COMMENT.to_le_bytes(), comment_len.to_le_bytes()];
+        let end_of_options = [0; 4];
+        let comment = comment.as_bytes();
+        let parts = [
+            f0,
+            f1,
+            f2,
+            f3,
+            f4,
+            f5,
+            f6,
+            &code,
+            &len,
+            comment,
+            pad(comment.len()),
+            &end_of_options,
+        ];
+        write_block(&mut self.output, ENHANCED_PACKET, &parts)
+    }
+
+    /// Passes everything written on to its destination.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
+
+    /// Gives the output back.
+    pub fn into_inner(self) -> W {
+        self.output
+    }
+}
+
+/// Writes a block whose body is `parts` in a row, together a multiple of four bytes long.
+fn write_block(output: &mut impl Write, block_type: u32, parts: &[&[u8]]) -> io::Result<()> {
+    let body_len: usize = parts.iter().map(|part| part.len()).sum();
+    // At most a packet of 256 KiB and a comment of 64 KiB.
+    let len = (body_len as u32 + BLOCK_OVERHEAD).to_le_bytes();
+    output.write_all(&block_type.to_le_bytes())?;
+    output.write_all(&len)?;
+    for part in parts {
+        output.write_all(part)?;
+    }
+    output.write_all(&len)
+}
