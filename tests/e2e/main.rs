@@ -6,6 +6,7 @@
 
 mod bad_arguments;
 mod captures;
+mod conformance;
 mod many_processes;
 mod pingpong;
 mod rxe;
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(1);
     let cases = [
+        conformance::cases(),
         pingpong::cases(),
         many_processes::cases(),
         captures::cases(),

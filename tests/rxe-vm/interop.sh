@@ -1,7 +1,7 @@
 #!/bin/bash
 # Every RC operation between softroce on this host and the kernel's rdma_rxe in a throw-away VM.
 #
-#   interop.sh [--cache DIR] [--pcap FILE] PEER      PEER: the built `interop_peer` program of the package e2e
+#   interop.sh [--cache DIR] [--pcap FILE] PEER      PEER: the built program `peer` of the package e2e
 #   interop.sh [--cache DIR] --self-check            both ends are kernel devices: checks the run itself
 #
 # SEND, WRITE, READ, compare-and-swap and fetch-and-add, 1,000 messages each in both directions, ACK timeout
@@ -32,7 +32,7 @@ if [ -n "$self_check" ]; then
     exit \$status"
 fi
 [ -x "$peer" ] || { echo "interop.sh: no program at \`$peer\`; build it with cargo build -p e2e" >&2; exit 2; }
-printf -v host '%q --listen 192.0.2.1' "$(realpath "$peer")"
+printf -v host '%q interop --listen 192.0.2.1:18600' "$(realpath "$peer")"
 exec "${vm[@]}" --netns "softroce-rxe-$$" "${pcap[@]}" \
   --host-cmd "exec setpriv --reuid 65534 --regid 65534 --clear-groups -- $host" \
   -- $python interop_peer.py --call 192.0.2.1

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """One end of the interoperability run, on a kernel RDMA device (pyverbs).
 
-The other end is either `interop_peer` on softroce, or this program again on another kernel device, which
+The other end is either `peer interop` on softroce (package e2e), or this program again on another kernel device, which
 checks the run itself. README.md in this folder describes the conversation; both ends must agree on the
 constants below.
 """

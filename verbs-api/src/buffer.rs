@@ -162,14 +162,20 @@ impl Buffer {
     /// One aligned word in host order, with acquire order. Panics when `offset` is not a multiple of 8.
     pub fn load_u64(&self, offset: usize) -> u64 {
         self.check(offset, 8);
-        assert!(offset.is_multiple_of(8), "offset {offset} of a word is no multiple of 8");
+        assert!(
+            offset.is_multiple_of(8),
+            "offset {offset} of a word is no multiple of 8"
+        );
         self.word(offset).load(Ordering::Acquire)
     }
 
     /// Store one aligned word in host order, with release order. Panics when `offset` is not a multiple of 8.
     pub fn store_u64(&self, offset: usize, value: u64) {
         self.check(offset, 8);
-        assert!(offset.is_multiple_of(8), "offset {offset} of a word is no multiple of 8");
+        assert!(
+            offset.is_multiple_of(8),
+            "offset {offset} of a word is no multiple of 8"
+        );
         self.word(offset).store(value, Ordering::Release);
     }
 }

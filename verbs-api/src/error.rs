@@ -29,6 +29,22 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// The kind that a number of C stands for.
+    pub const fn from_errno(errno: i32) -> ErrorKind {
+        match errno {
+            22 => ErrorKind::Invalid,
+            12 => ErrorKind::NoMemory,
+            16 => ErrorKind::Busy,
+            95 => ErrorKind::Unsupported,
+            1 => ErrorKind::Permission,
+            14 => ErrorKind::Fault,
+            19 => ErrorKind::NotFound,
+            98 => ErrorKind::AddressInUse,
+            11 => ErrorKind::Again,
+            errno => ErrorKind::System(errno),
+        }
+    }
+
     /// The number for C.
     pub const fn errno(self) -> i32 {
         match self {

@@ -77,3 +77,10 @@ fn a_buffer_refuses_a_range_beyond_its_end() {
 fn statuses_say_what_they_mean() {
     assert_eq!(WcStatus::RetryExcErr.to_string(), "transport retries exhausted");
 }
+
+#[test]
+fn every_error_number_leads_to_a_kind_and_back() {
+    for errno in 1..134 {
+        assert_eq!(ErrorKind::from_errno(errno).errno(), errno);
+    }
+}

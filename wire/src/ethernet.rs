@@ -69,3 +69,6 @@ impl Ethernet {
         out[at..at + 2].copy_from_slice(&ethertype.to_be_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -232,3 +232,6 @@ impl<'a> Frame<'a> {
         Ok(needed)
     }
 }
+
+#[cfg(test)]
+mod tests;

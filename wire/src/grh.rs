@@ -22,8 +22,8 @@ pub fn build(ip: &Ip, ip_payload_len: usize) -> Result<[u8; GRH_LEN], EmitError>
     }
 }
 
-/// The header in an area. It is IPv4 when the last 20 bytes begin like one and their checksum is right, unless
-/// the first byte already says IPv6 and the checksum is not.
+/// The header in an area: IPv4 when the last 20 bytes are such a header with a right checksum (whatever stands
+/// before them), else IPv6.
 ///
 /// # Errors
 /// Neither family fits.
@@ -43,3 +43,6 @@ pub fn read(area: &[u8; GRH_LEN]) -> Result<Ip, ParseError> {
         expected: "6, or an IPv4 header with a right checksum at byte 20",
     })
 }
+
+#[cfg(test)]
+mod tests;

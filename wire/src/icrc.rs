@@ -52,7 +52,9 @@ pub fn seal(flow: &Flow, ip_id: u16, packet: &mut [u8]) {
 }
 
 /// Checks the ICRC in the last four bytes of `packet`. A packet whose IPv4 identification is among the hints
-/// (0 when there are none) is [`Verdict::Valid`]; put the likeliest first, it is the cheapest.
+/// (0 when there are none) is [`Verdict::Valid`]. Put the likeliest first: only for the others the identification
+/// has to be recovered, which takes some 70 ns (`examples/icrc_speed.rs`). The segments of one `UDP_SEGMENT` send
+/// are numbered from 0, so `[i, 0]` serves for segment `i`.
 pub fn verify(flow: &Flow, ip_id_hints: &[u16], packet: &[u8]) -> Verdict {
     FlowCrc::new(flow).verify(ip_id_hints, packet)
 }

@@ -283,3 +283,6 @@ pub fn checksum(parts: &[&[u8]]) -> u16 {
     }
     !(sum as u16)
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,34 @@
 //!   not the ICRC (see [`icrc`]), the path MTU, keys or sequence numbers.
 //! - A reserved opcode is not an error here: its packet parses with a BTH alone, so that a responder can answer
 //!   it with a NAK.
+//!
+//! # Example
+//! A SEND of five bytes, written, sealed, checked and read.
+//! ```
+//! use roce_wire::icrc::{self, Flow, Verdict};
+//! use roce_wire::{Bth, Headers, Opcode, Packet, Psn, Qpn, ROCE_V2_PORT, pad_len, parse};
+//!
+//! let payload = b"hello";
+//! let dest_qp = Qpn::new(0x11).expect("24 bits");
+//! let mut bth = Bth::new(Opcode::RC_SEND_ONLY, dest_qp, Psn::new(0x123456));
+//! bth.pad = pad_len(payload.len());
+//! let packet = Packet { headers: Headers::new(bth), payload, pad: &[0; 3], icrc: [0; 4] };
+//! let mut datagram = [0; 64];
+//! let len = packet.emit(&mut datagram)?;
+//!
+//! let (src, dst) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+//! let flow = Flow { src, dst, source_port: 0xc000, dest_port: ROCE_V2_PORT };
+//! icrc::seal(&flow, 0, &mut datagram[..len]);
+//!
+//! assert_eq!(icrc::verify(&flow, &[0], &datagram[..len]), Verdict::Valid);
+//! let received = parse(&datagram[..len])?;
+//! assert_eq!(received.payload, payload);
+//! assert_eq!(
+//!     received.to_string(),
+//!     "RC_SEND_ONLY qp 0x11 psn 0x123456 migrated, payload 5 pad 3"
+//! );
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod ethernet;

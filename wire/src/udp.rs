@@ -87,3 +87,6 @@ pub fn datagram_checksum(src: IpAddr, dst: IpAddr, source_port: u16, dest_port: 
     };
     if sum == 0 { 0xffff } else { sum }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use roce_wire::frame::Frame;
 use roce_wire::icrc::{self, Verdict};
 use roce_wire::ip::Ip;
 use roce_wire::pcap::{ClassicWriter, LinkType, Reader, Resolution};
-use roce_wire::{Description, describe};
+use roce_wire::{Description, describe, udp};
 
 /// Folder or file under `tests/data/pcaps`, and its RoCEv2 frames.
 const ROCE_FRAMES: [(&str, usize); 5] = [
@@ -27,6 +27,7 @@ struct Counts {
     roce: usize,
     other: usize,
     recovered_ids: usize,
+    udp_checksums: usize,
 }
 
 fn captures_below(path: &Path) -> Vec<PathBuf> {
@@ -61,6 +62,18 @@ fn check_roce(frame: &Frame<'_>, data: &[u8], counts: &mut Counts) -> Vec<u8> {
     assert_eq!(emitted, data, "{frame}");
 
     assert_eq!(frame.verdict(), Verdict::Valid, "{frame}");
+    if frame.udp.checksum != 0 {
+        let (src, dst) = (frame.ip.src(), frame.ip.dst());
+        let checksum = udp::datagram_checksum(
+            src,
+            dst,
+            frame.udp.source_port,
+            frame.udp.dest_port,
+            frame.payload,
+        );
+        assert_eq!(checksum, frame.udp.checksum, "{frame}");
+        counts.udp_checksums += 1;
+    }
     check_as_socket(frame, &payload, counts);
     emitted
 }
@@ -127,8 +140,8 @@ fn every_captured_frame_is_read_and_written_again_byte_for_byte() {
             check_capture(&path, &mut counts);
         }
         println!(
-            "{name}: {} captures, {} RoCEv2 frames ({} with an IP identification to recover), {} other frames",
-            counts.files, counts.roce, counts.recovered_ids, counts.other
+            "{name}: {} captures, {} RoCEv2 frames ({} with an IP identification to recover, {} with a UDP checksum), {} other frames",
+            counts.files, counts.roce, counts.recovered_ids, counts.udp_checksums, counts.other
         );
         found.insert(name, counts.roce);
     }

@@ -202,3 +202,6 @@ impl CompletionQueues {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,8 +15,10 @@ mod copy;
 #[allow(unsafe_code)]
 mod host;
 mod keys;
+mod region;
+mod scatter_gather;
 
-use verbs_api::{Access, Error, ErrorKind, LKey, RKey, Result, Sge};
+use verbs_api::{Access, Error, ErrorKind, LKey, RKey, Result};
 
 use crate::pd::ProtectionDomains;
 use crate::slots::SlotTable;
@@ -26,6 +28,7 @@ pub use copy::copy_code_range;
 pub(crate) use host::HostMemory;
 use host::Unmapped;
 use keys::{INDEX_BITS, KeyPermutation};
+use region::{Backing, Region, Span, check_access, check_range};
 
 const REGION_BITS: u32 = 18;
 /// Regions that an engine may hold.
@@ -83,29 +86,6 @@ pub(crate) struct RemoteRange {
     pub(crate) len: u64,
 }
 
-#[derive(Debug)]
-struct Region {
-    key: u32,
-    pd: PdId,
-    access: Access,
-    /// The address of the first byte, as keys' users count.
-    iova: u64,
-    backing: Backing,
-}
-
-#[derive(Debug)]
-enum Backing {
-    Host(HostMemory),
-    /// Of the null region: reads as zeros, swallows writes, reaches everywhere.
-    Nothing,
-}
-
-/// A checked piece of a region.
-struct Span<'a> {
-    backing: &'a Backing,
-    offset: usize,
-}
-
 /// All regions of an engine.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -160,8 +140,8 @@ impl Memory {
         self.insert(pds, region)
     }
 
-    /// Change what is `Some`. The region gets new keys and a new id; the old ones are dead. On an error the region is
-    /// as before.
+    /// Change what is `Some`; addresses keep counting as they did unless the translation changes or `ZERO_BASED` is
+    /// granted. The region gets new keys and a new id; the old ones are dead. On an error the region is as before.
     pub(crate) fn reregister(
         &mut self,
         pds: &mut ProtectionDomains,
@@ -175,9 +155,12 @@ impl Memory {
         check_access(access)?;
         let (backing, iova) = match (translation, &old.backing) {
             (Some((host, iova)), _) => (Backing::Host(host), check_range(&host, iova, access)?),
-            // The program's address stays what it was, whether the rights say zero-based now or not.
             (None, Backing::Host(host)) => (Backing::Host(*host), check_range(host, old.iova, access)?),
-            (None, Backing::Nothing) => (Backing::Nothing, 0),
+            (None, Backing::Nothing) => {
+                return Err(Error::invalid(
+                    "the null region has no memory and cannot be re-registered; allocate another",
+                ));
+            }
         };
         let (old_pd, pd) = (old.pd, pd.unwrap_or(old.pd));
         pds.retain(pd)?;
@@ -201,62 +184,6 @@ impl Memory {
         let region = self.regions.remove(mr.0).ok_or_else(|| unknown(mr))?;
         pds.release(region.pd);
         Ok(())
-    }
-
-    /// Copy `out.len()` bytes out of a scatter/gather list, beginning `offset` bytes into it. Keys are looked up at
-    /// this moment; on a fault some bytes of `out` may have changed.
-    pub(crate) fn gather(
-        &self,
-        pd: PdId,
-        sges: &[Sge],
-        offset: u64,
-        out: &mut [u8],
-    ) -> Result<(), MemoryFault> {
-        let mut done = 0;
-        for (sge, skip, length) in pieces(sges, offset, out.len()) {
-            let span = self.locate(
-                pd,
-                sge.lkey.0,
-                advance(sge.addr, skip)?,
-                length as u64,
-                Access::empty(),
-            )?;
-            span.read(&mut out[done..done + length])?;
-            done += length;
-        }
-        if done == out.len() {
-            Ok(())
-        } else {
-            Err(MemoryFault::OutOfBounds)
-        }
-    }
-
-    /// Copy `data` into a scatter/gather list, beginning `offset` bytes into it. Needs `LOCAL_WRITE`. Keys are looked
-    /// up at this moment; on a fault the entries before the faulty one are written.
-    pub(crate) fn scatter(
-        &self,
-        pd: PdId,
-        sges: &[Sge],
-        offset: u64,
-        data: &[u8],
-    ) -> Result<(), MemoryFault> {
-        let mut done = 0;
-        for (sge, skip, length) in pieces(sges, offset, data.len()) {
-            let span = self.locate(
-                pd,
-                sge.lkey.0,
-                advance(sge.addr, skip)?,
-                length as u64,
-                Access::LOCAL_WRITE,
-            )?;
-            span.write(&data[done..done + length])?;
-            done += length;
-        }
-        if done == data.len() {
-            Ok(())
-        } else {
-            Err(MemoryFault::OutOfBounds)
-        }
     }
 
     /// Check a peer's access to a whole range: full key, protection domain, rights, bounds, in this order.
@@ -375,95 +302,6 @@ impl Memory {
             offset: offset as usize,
         })
     }
-}
-
-impl Span<'_> {
-    #[inline]
-    fn read(&self, out: &mut [u8]) -> Result<(), MemoryFault> {
-        match self.backing {
-            Backing::Host(host) => Ok(host.read(self.offset, out)?),
-            Backing::Nothing => {
-                out.fill(0);
-                Ok(())
-            }
-        }
-    }
-
-    #[inline]
-    fn write(&self, data: &[u8]) -> Result<(), MemoryFault> {
-        match self.backing {
-            Backing::Host(host) => Ok(host.write(self.offset, data)?),
-            Backing::Nothing => Ok(()),
-        }
-    }
-}
-
-/// The parts of `sges` that hold the bytes `offset .. offset + length` of the list: entry, bytes to skip in it, bytes
-/// to take. Fewer bytes when the list is shorter; empty parts are left out.
-fn pieces(sges: &[Sge], offset: u64, length: usize) -> impl Iterator<Item = (&Sge, u64, usize)> {
-    let (mut skip, mut left) = (offset, length);
-    sges.iter().filter_map(move |sge| {
-        let here = u64::from(sge.length);
-        if left == 0 || skip >= here {
-            skip -= here.min(skip);
-            return None;
-        }
-        let taken = left.min((here - skip) as usize);
-        let piece = (sge, skip, taken);
-        left -= taken;
-        skip = 0;
-        Some(piece)
-    })
-}
-
-fn advance(addr: u64, skip: u64) -> Result<u64, MemoryFault> {
-    addr.checked_add(skip).ok_or(MemoryFault::OutOfBounds)
-}
-
-fn check_access(access: Access) -> Result<()> {
-    let unknown = access.difference(Access::all());
-    if !unknown.is_empty() {
-        return Err(Error::invalid(format!(
-            "unknown access flags {:#x}",
-            unknown.bits()
-        )));
-    }
-    if access.contains(Access::ON_DEMAND) {
-        return Err(Error::unsupported("on-demand paging (IBV_ACCESS_ON_DEMAND)"));
-    }
-    let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-    if access.intersects(writes) && !access.contains(Access::LOCAL_WRITE) {
-        return Err(Error::invalid(
-            "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE as well; add it to the access flags",
-        ));
-    }
-    Ok(())
-}
-
-/// The region's first address: `iova`, or 0 when it is zero-based.
-fn check_range(host: &HostMemory, iova: u64, access: Access) -> Result<u64> {
-    let (start, length) = (host.start(), host.length());
-    if length == 0 {
-        return Err(Error::invalid(
-            "a memory region of 0 bytes; register at least one",
-        ));
-    }
-    if start.checked_add(length - 1).is_none() {
-        return Err(Error::invalid(format!(
-            "{length} bytes from address {start:#x} wrap around the address space"
-        )));
-    }
-    let iova = if access.contains(Access::ZERO_BASED) {
-        0
-    } else {
-        iova
-    };
-    if iova.checked_add(length as u64 - 1).is_none() {
-        return Err(Error::invalid(format!(
-            "{length} bytes from iova {iova:#x} wrap around the address space"
-        )));
-    }
-    Ok(iova)
 }
 
 fn unknown(mr: MrId) -> Error {

@@ -19,11 +19,9 @@
 //!
 //! # Memory that is gone
 //! Programs unmap memory that is still registered, and a card does not care, since it pinned the pages. Here the
-//! copy faults. All code that touches the program's memory lies in the section `softroce_copy` and nothing else
-//! does; it is made of leaf functions that leave the stack alone and return 0. A SIGSEGV or SIGBUS handler can so
-//! turn a fault inside of [`copy_code_range`] into a return of 1, which ends here as [`Outcome::Faulted`]: it sets the
-//! result register (rax) to 1, the instruction pointer to the word at the stack pointer, and adds 8 to the stack
-//! pointer. Faults elsewhere are not ours and go to the handler that was there before. The portable twin, for other
+//! copy faults. All code that touches the program's memory lies in the section `softroce_copy`, and nothing else
+//! does: leaf functions that leave the stack alone and return 0. A signal handler can so turn a fault inside of
+//! [`copy_code_range`] into a return of 1, which ends here as [`Outcome::Faulted`]. The portable twin, for other
 //! processors, has no such way out.
 
 use std::ops::Range;
@@ -47,8 +45,12 @@ mod machine;
 
 pub(super) use machine::{compare_swap, fetch_add, from_program, to_program};
 
-/// The addresses of the code that may fault on a program's memory (see the module's text); empty where a fault
-/// cannot be caught.
+/// The addresses of the code that touches registered memory, and so faults when a program has unmapped it.
+///
+/// A SIGSEGV or SIGBUS handler that finds the instruction pointer in this range may end the access as a protection
+/// error instead of the program: on x86-64 it sets rax to 1, rip to the word at rsp, and adds 8 to rsp. Faults
+/// elsewhere are not the engine's and belong to the handler that was there before. Empty where a fault cannot be
+/// caught (other processors than x86-64).
 pub fn copy_code_range() -> Range<usize> {
     machine::code_range()
 }

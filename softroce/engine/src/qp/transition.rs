@@ -52,7 +52,7 @@ const fn column(qp_type: QpType) -> usize {
 struct Way {
     from: QpState,
     to: QpState,
-    /// By [`column`]; `None` where this kind cannot go this way.
+    /// By [`column()`]; `None` where this kind cannot go this way.
     by_type: [Option<Attributes>; COLUMNS],
 }
 
