@@ -39,10 +39,13 @@ pub struct Compare {
     no_peers: bool,
 }
 
-/// One thing to measure: a name, a unit, and how to get one figure or several.
+/// How a contest gets its figures, one a row.
+type Run = Box<dyn Fn(&Pair) -> Result<Vec<f64>>>;
+
+/// One thing to measure: names and units of its rows, and how to get their figures.
 struct Contest {
     rows: Vec<(&'static str, &'static str)>,
-    run: Box<dyn Fn(&Pair) -> Result<Vec<f64>>>,
+    run: Run,
 }
 
 impl Compare {

@@ -117,7 +117,7 @@ impl<P: Provider> Endpoint<P> {
             })?;
         }
         let psn = rand_psn();
-        let endpoint = Endpoint {
+        let endpoint = Endpoint::<P> {
             buffer,
             qps,
             cq,
