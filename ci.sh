@@ -118,6 +118,7 @@ fi
 
 # ------------------------------------------------------------------- long --
 if [ "$mode" = long ]; then
+  part "end to end, long" 1800 env SOFTROCE_LONG_TESTS=1 cargo test -p e2e --test e2e --locked -- tear
   for folder in $(git ls-files '*fuzz/Cargo.toml' 2>/dev/null); do
     folder=$(dirname "$folder")
     if ! has_cargo fuzz; then skip "fuzz $folder" "cargo-fuzz is not installed (cargo install cargo-fuzz)"; continue; fi

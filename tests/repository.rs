@@ -44,7 +44,17 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
         ],
         &[],
     ),
-    ("e2e", &["roce-wire", "verbs-api", "softroce", "conformance"], &[]),
+    (
+        "e2e",
+        &[
+            "roce-wire",
+            "verbs-api",
+            "verbs-native",
+            "softroce",
+            "conformance",
+        ],
+        &[],
+    ),
 ];
 
 fn run(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Option<String> {

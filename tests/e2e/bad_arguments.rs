@@ -222,6 +222,7 @@ fn mtu_above_interface() -> Outcome {
         &["--mtu", "4096", "127.0.0.1"],
         &["4096", "1024"],
     )
+    .map(drop)
 }
 
 fn no_route() -> Outcome {

@@ -8,6 +8,7 @@ mod bad_arguments;
 mod captures;
 mod conformance;
 mod many_processes;
+mod peers;
 mod pingpong;
 mod rxe;
 mod verbs_tools;

@@ -117,14 +117,14 @@ fn tells_its_speed(end: &Finished) -> Outcome {
 
 /// A server and then its client with these arguments: one of both must refuse, naming each of `words`.
 ///
-/// Which one finds out first is not promised; a server that refuses is called by nobody.
+/// Which one finds out first is not promised, and nobody calls a server that refused. Returns the one that did.
 pub fn one_end_refuses(
     bed: &Bed,
     user: u32,
     server_arguments: &[&str],
     client_arguments: &[&str],
     words: &[&str],
-) -> Outcome {
+) -> Result<Finished, Stop> {
     let port = free_port();
     let start = |arguments: &[&str]| -> Result<Running, Stop> {
         let program = bed.program_as(&bed.here, user, [softroce()?.as_os_str()]);
@@ -135,16 +135,24 @@ pub fn one_end_refuses(
     };
     let server = start(server_arguments)?;
     if wait_for_listener(&server, port).is_err() {
-        return server.wait(LIMIT)?.refused_naming(words);
+        let server = server.wait(LIMIT)?;
+        return server.refused_naming(words).map(|()| server);
     }
     let client = start(client_arguments)?.wait(LIMIT)?;
-    match client.refused_naming(words) {
-        Err(Stop::Fail(client)) if server.has_ended() => server
-            .wait(LIMIT)?
-            .refused_naming(words)
-            .map_err(|_| Stop::Fail(format!("neither end names {words:?}. The client: {client}"))),
-        outcome => outcome,
+    let Err(why) = client.refused_naming(words) else {
+        return Ok(client);
+    };
+    if !server.has_ended() {
+        return Err(why);
     }
+    let server = server.wait(LIMIT)?;
+    let neither = |_| {
+        Stop::Fail(format!(
+            "neither end names {words:?}.\nserver: {server}\nclient: {client}"
+        ))
+    };
+    server.refused_naming(words).map_err(neither)?;
+    Ok(server)
 }
 
 /// A TCP port that nobody uses now.

@@ -1,10 +1,13 @@
 //! The kernel's own soft RoCE driver as the peer, in a throw-away VM (`tests/rxe-vm`).
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use e2e::bed::needs_root;
 use e2e::{Case, Outcome, Program, Scratch, Stop};
+
+use crate::peers;
 
 /// Downloads included.
 const SETUP_LIMIT: Duration = Duration::from_secs(900);
@@ -14,13 +17,13 @@ const RUN_LIMIT: Duration = Duration::from_secs(500);
 /// All cases of this file.
 pub fn cases() -> Vec<Case> {
     vec![Case::new(
-        "two kernel devices agree on the interoperability run itself",
-        || interop(&["--self-check"]),
+        "kernel rxe serves the provider that libibverbs backs",
+        || interop(&["--native".as_ref(), peers::program()?.as_os_str()]),
     )]
 }
 
 /// Runs the script with these arguments, and fails with what it printed.
-fn interop(arguments: &[&str]) -> Outcome {
+fn interop(arguments: &[&OsStr]) -> Outcome {
     let scratch = Scratch::new()?;
     vm_is_ready(&scratch)?;
     Program::new(&scratch, [folder().join("interop.sh")])

@@ -13,7 +13,7 @@ use crate::scratch::Scratch;
 const DROPIN: &str = "libsoftroce_dropin.so";
 
 /// Where copies for the unprivileged user are, if any were needed.
-static STAGED: Mutex<Option<Scratch>> = Mutex::new(None);
+static STAGED: Mutex<Vec<Scratch>> = Mutex::new(Vec::new());
 
 /// The path of the `softroce` command.
 ///
@@ -35,7 +35,7 @@ pub fn softroce() -> Result<&'static Path, Stop> {
 /// Removes the copies; for the end of `main`, where no test runs any more.
 pub fn remove_copies() {
     if let Ok(mut staged) = STAGED.lock() {
-        *staged = None;
+        staged.clear();
     }
 }
 
@@ -78,7 +78,7 @@ pub fn repository() -> &'static Path {
 }
 
 /// `program` itself where everybody can read it, else a copy (a home directory is often closed to others).
-fn readable_by_all(program: &Path) -> Result<PathBuf, String> {
+pub fn readable_by_all(program: &Path) -> Result<PathBuf, String> {
     if !crate::bed::is_root() || is_open_to_all(program) {
         return Ok(program.to_owned());
     }
@@ -94,7 +94,7 @@ fn readable_by_all(program: &Path) -> Result<PathBuf, String> {
     if dropin.exists() {
         copy_open(&dropin, &scratch.file(DROPIN))?;
     }
-    *STAGED.lock().map_err(|error| error.to_string())? = Some(scratch);
+    STAGED.lock().map_err(|error| error.to_string())?.push(scratch);
     Ok(copy)
 }
 

@@ -1,0 +1,325 @@
+//! How many bytes may be on their way: toward each peer address, and as READ responses toward us.
+//!
+//! The peer's socket buffer is the tightest place of the path, and it is shared by everything that we send there. So
+//! all queue pairs toward one address share a window. Bytes are charged as the kernel charges a receiving socket: a
+//! lone packet costs about twice its size, a packet that rides in a train little more than its own bytes.
+//!
+//! Charges are lent, not owed: whoever holds one without progress for [`LEASE_NS`] gives it back, so that a dead peer
+//! never starves live ones on the same address.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use crate::Time;
+
+/// The smallest window, bytes.
+const MIN_WINDOW_BYTES: u32 = 8 << 10;
+/// The largest window, bytes: below the default socket buffer, with room for somebody else's packets.
+const MAX_WINDOW_BYTES: u32 = 160 << 10;
+/// First window when the configuration does not say, bytes.
+const DEFAULT_WINDOW_BYTES: u32 = 16 << 10;
+/// Kernel overhead of a packet that travels alone, bytes, besides its size twice.
+const LONE_OVERHEAD_BYTES: u32 = 768;
+/// Overhead of one more packet of the same size behind another, bytes.
+const TRAIN_OVERHEAD_BYTES: u32 = 64;
+/// Losses closer together than this are one loss, ns.
+const ONE_LOSS_NS: u64 = 100_000;
+/// How long a charge outlives the last progress of its holder, ns.
+pub(crate) const LEASE_NS: u64 = 10_000_000;
+
+/// What a packet of `len` bytes costs; `in_train` when it follows one of the same size and path.
+pub(crate) fn packet_cost(len: usize, in_train: bool) -> u32 {
+    let len = len as u32;
+    if in_train {
+        len + TRAIN_OVERHEAD_BYTES
+    } else {
+        2 * len + LONE_OVERHEAD_BYTES
+    }
+}
+
+/// Where a queue pair stands before a budget. Who was woken goes first, so that one that never waits cannot starve
+/// those that do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Claim {
+    #[default]
+    None,
+    Waiting,
+    /// Woken: it may use what is free although others still wait.
+    Granted,
+}
+
+/// The window toward one peer address.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: IpAddr,
+    /// How many queue pairs lead there.
+    users: u32,
+    window: u32,
+    in_flight: u32,
+    /// Bytes acknowledged toward the next growth.
+    credit: u64,
+    last_loss: Option<Time>,
+    /// Slots of queue pairs that wait for room, in the order in which they came.
+    waiting: VecDeque<u32>,
+    /// The transmit call that last carried data to this peer.
+    pub(crate) last_batch: u64,
+}
+
+impl Peer {
+    /// Bytes on their way.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Bytes that may be on their way.
+    pub(crate) fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// Whether `cost` more fits. An empty path takes anything: nothing is too big for ever.
+    pub(crate) fn has_room(&self, cost: u32) -> bool {
+        self.in_flight == 0 || self.in_flight + cost <= self.window
+    }
+
+    /// Take `cost`.
+    pub(crate) fn charge(&mut self, cost: u32) {
+        self.in_flight += cost;
+    }
+
+    /// Give `cost` back.
+    pub(crate) fn refund(&mut self, cost: u32) {
+        debug_assert!(
+            cost <= self.in_flight,
+            "refund of {cost} with {} in flight",
+            self.in_flight
+        );
+        self.in_flight = self.in_flight.saturating_sub(cost);
+    }
+
+    /// `bytes` of charge came back acknowledged: grow by a sixteenth of what came, up to the limit. Slow on
+    /// purpose: other processes may share the socket at the far end, and a loss costs a whole window again.
+    pub(crate) fn grow(&mut self, bytes: u32) {
+        self.credit += u64::from(bytes);
+        let step = self.window / 16;
+        if self.credit >= u64::from(self.window) {
+            self.credit = 0;
+            self.window = (self.window + step).min(MAX_WINDOW_BYTES);
+        }
+    }
+
+    /// Something was lost, or the peer is congested: halve.
+    pub(crate) fn shrink(&mut self, now: Time) {
+        if self.last_loss.is_some_and(|last| now.since(last) < ONE_LOSS_NS) {
+            return;
+        }
+        self.last_loss = Some(now);
+        self.credit = 0;
+        self.window = (self.window / 2).max(MIN_WINDOW_BYTES);
+    }
+}
+
+/// All peers. An entry lives as long as queue pairs use it.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    entries: Vec<Peer>,
+    /// By slot of a queue pair; it waits before one peer's window at most.
+    claims: Vec<Claim>,
+    initial_window: u32,
+}
+
+/// Index of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PeerId(u32);
+
+impl Peers {
+    pub(crate) fn new(initial_window_bytes: u32) -> Self {
+        let initial_window = match initial_window_bytes {
+            0 => DEFAULT_WINDOW_BYTES,
+            bytes => bytes.clamp(MIN_WINDOW_BYTES, MAX_WINDOW_BYTES),
+        };
+        Peers {
+            entries: Vec::new(),
+            claims: Vec::new(),
+            initial_window,
+        }
+    }
+
+    /// One more queue pair leads to `address`.
+    pub(crate) fn join(&mut self, address: IpAddr) -> PeerId {
+        let found = self
+            .entries
+            .iter()
+            .position(|peer| peer.users > 0 && peer.address == address);
+        let index = found.unwrap_or_else(|| {
+            let fresh = Peer {
+                address,
+                users: 0,
+                window: self.initial_window,
+                in_flight: 0,
+                credit: 0,
+                last_loss: None,
+                waiting: VecDeque::new(),
+                last_batch: 0,
+            };
+            match self.entries.iter().position(|peer| peer.users == 0) {
+                Some(free) => {
+                    self.entries[free] = fresh;
+                    free
+                }
+                None => {
+                    self.entries.push(fresh);
+                    self.entries.len() - 1
+                }
+            }
+        });
+        let peer = &mut self.entries[index];
+        peer.users += 1;
+        // Each queue pair waits at most once, so this is room enough for ever.
+        let missing = (peer.users as usize).saturating_sub(peer.waiting.len());
+        peer.waiting.reserve(missing);
+        PeerId(index as u32)
+    }
+
+    /// Queue pair `slot` leads there no longer; it has given its charges back.
+    pub(crate) fn leave(&mut self, id: PeerId, slot: u32) {
+        let peer = self.get_mut(id);
+        peer.users -= 1;
+        peer.waiting.retain(|waiting| *waiting != slot);
+        self.claims[slot as usize] = Claim::None;
+    }
+
+    /// Room for slots `0..count`.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        if count > self.claims.len() {
+            self.claims.resize(count, Claim::default());
+        }
+    }
+
+    /// Whether queue pair `slot` may send a packet of `cost` now: there is room, and nobody is before it.
+    pub(crate) fn admits(&self, id: PeerId, slot: u32, cost: u32) -> bool {
+        let peer = self.get(id);
+        let is_next = peer.waiting.is_empty() || self.claims[slot as usize] == Claim::Granted;
+        is_next && peer.has_room(cost)
+    }
+
+    /// Queue `slot` until there is room.
+    pub(crate) fn wait(&mut self, id: PeerId, slot: u32) {
+        if std::mem::replace(&mut self.claims[slot as usize], Claim::Waiting) != Claim::Waiting {
+            self.get_mut(id).waiting.push_back(slot);
+        }
+    }
+
+    /// `slot` has had its turn and does not wait.
+    pub(crate) fn end_turn(&mut self, slot: u32) {
+        if self.claims[slot as usize] == Claim::Granted {
+            self.claims[slot as usize] = Claim::None;
+        }
+    }
+
+    /// The next slot that may try again.
+    pub(crate) fn wake(&mut self, id: PeerId) -> Option<u32> {
+        let peer = self.get_mut(id);
+        if peer.in_flight > 0 && peer.in_flight >= peer.window {
+            return None;
+        }
+        let slot = peer.waiting.pop_front()?;
+        self.claims[slot as usize] = Claim::Granted;
+        Some(slot)
+    }
+
+    pub(crate) fn get(&self, id: PeerId) -> &Peer {
+        &self.entries[id.0 as usize]
+    }
+
+    pub(crate) fn get_mut(&mut self, id: PeerId) -> &mut Peer {
+        &mut self.entries[id.0 as usize]
+    }
+}
+
+/// READ responses that the engine has asked for. They have no acknowledgement, and our own socket buffer bounds them.
+#[derive(Debug)]
+pub(crate) struct ReadBudget {
+    limit: u32,
+    /// Payload bytes that one READ request asks for at most.
+    request_limit: u32,
+    outstanding: u32,
+    waiting: VecDeque<u32>,
+    claims: Vec<Claim>,
+}
+
+impl ReadBudget {
+    pub(crate) fn new(receive_buffer_bytes: u32) -> Self {
+        let limit = (receive_buffer_bytes / 2).max(16 << 10);
+        ReadBudget {
+            limit,
+            request_limit: limit / 2,
+            outstanding: 0,
+            waiting: VecDeque::new(),
+            claims: Vec::new(),
+        }
+    }
+
+    /// How many packets of `mtu` bytes one request may ask for.
+    pub(crate) fn packets_a_request(&self, mtu: u32) -> u32 {
+        (self.request_limit / mtu).max(1)
+    }
+
+    /// Room for slots `0..count`.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        if count > self.claims.len() {
+            self.claims.resize(count, Claim::default());
+            self.waiting.reserve(count - self.waiting.len());
+        }
+    }
+
+    /// Whether queue pair `slot` may ask for `bytes` now.
+    pub(crate) fn admits(&self, slot: u32, bytes: u32) -> bool {
+        let is_next = self.waiting.is_empty() || self.claims[slot as usize] == Claim::Granted;
+        is_next && (self.outstanding == 0 || self.outstanding + bytes <= self.limit)
+    }
+
+    /// Take `bytes`.
+    pub(crate) fn charge(&mut self, bytes: u32) {
+        self.outstanding += bytes;
+    }
+
+    /// Give `bytes` back.
+    pub(crate) fn refund(&mut self, bytes: u32) {
+        debug_assert!(
+            bytes <= self.outstanding,
+            "refund of {bytes} with {} asked for",
+            self.outstanding
+        );
+        self.outstanding = self.outstanding.saturating_sub(bytes);
+    }
+
+    /// Queue `slot` until there is room.
+    pub(crate) fn wait(&mut self, slot: u32) {
+        if std::mem::replace(&mut self.claims[slot as usize], Claim::Waiting) != Claim::Waiting {
+            self.waiting.push_back(slot);
+        }
+    }
+
+    /// `slot` has had its turn and does not wait.
+    pub(crate) fn end_turn(&mut self, slot: u32) {
+        if self.claims[slot as usize] == Claim::Granted {
+            self.claims[slot as usize] = Claim::None;
+        }
+    }
+
+    /// The next slot that may try again.
+    pub(crate) fn wake(&mut self) -> Option<u32> {
+        if self.outstanding > self.limit / 2 {
+            return None;
+        }
+        let slot = self.waiting.pop_front()?;
+        self.claims[slot as usize] = Claim::Granted;
+        Some(slot)
+    }
+
+    /// `slot` asks no longer.
+    pub(crate) fn forget(&mut self, slot: u32) {
+        self.waiting.retain(|waiting| *waiting != slot);
+        self.claims[slot as usize] = Claim::None;
+    }
+}

@@ -1,0 +1,299 @@
+//! The engine: one port of one device of one process.
+#![deny(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use verbs_api::{
+    Access, AtomicCap, DeviceAttr, EventKind, GidEntry, LinkLayer, Mtu, Notify, PortAttr, PortState, QpCap,
+    QpType, Result, SqSigType,
+};
+
+use crate::budget::{Peers, ReadBudget};
+use crate::cq::{self, CompletionQueues};
+use crate::memory::{self, HostMemory, Memory};
+use crate::pd::{self, ProtectionDomains};
+use crate::qp_table::QpTable;
+use crate::shared::Shared;
+use crate::{CompletionRing, Config, Counters, CqId, EngineEvent, MrId, MrInfo, PdId, PortConfig, Time};
+
+mod dispatch;
+mod queue_pair;
+mod transmit;
+
+/// Receive or send requests that a queue may hold.
+const MAX_WR: u32 = 1 << 15;
+const MAX_SGE: u32 = 32;
+/// Bytes inline in a send request.
+const MAX_INLINE_BYTES: u32 = 512;
+/// READs and atomics outstanding, as requester and as responder.
+const MAX_RD_ATOMIC: u8 = 128;
+/// The longest message, bytes.
+const MAX_MESSAGE_BYTES: u32 = 1 << 31;
+/// ACK delay that peers should count with: 4.096 µs · 2^code.
+const CA_ACK_DELAY_CODE: u8 = 15;
+
+/// The protocol core: no socket, no clock, no thread.
+///
+/// Its methods are of four families. *Commands* are the verbs. *Inputs* ([`Engine::handle_datagram`],
+/// [`Engine::handle_timeout`]) come from the network and the clock. *Outputs* ([`Engine::poll_transmit`],
+/// [`Engine::poll_timeout`], [`Engine::poll_event`]) must be drained after any command or input: that is the
+/// contract. *Getters* change nothing. Time is an argument, and never runs backwards.
+#[derive(Debug)]
+pub struct Engine {
+    config: Config,
+    port: PortConfig,
+    pds: ProtectionDomains,
+    qps: QpTable,
+    shared: Shared,
+    bad_pkeys: u16,
+}
+
+/// What a queue pair is created from.
+#[derive(Clone, Copy, Debug)]
+pub struct QpConfig {
+    /// Its protection domain.
+    pub pd: PdId,
+    /// Its service; only RC is served so far.
+    pub qp_type: QpType,
+    /// Where send requests complete.
+    pub send_cq: CqId,
+    /// Where receive requests complete.
+    pub recv_cq: CqId,
+    /// Capacities wanted.
+    pub cap: QpCap,
+    /// Which send requests complete visibly.
+    pub sq_sig: SqSigType,
+}
+
+/// A queue pair that was created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpHandle {
+    /// Its number.
+    pub qpn: u32,
+    /// Capacities granted.
+    pub cap: QpCap,
+}
+
+impl Engine {
+    /// An engine whose port is down and has no addresses yet (see [`Engine::set_port`]).
+    pub fn new(config: Config) -> Engine {
+        let start = (config.seed ^ (config.seed >> 32)) as u32;
+        let shared = Shared {
+            now: Time::ZERO,
+            memory: Memory::new(config.seed),
+            cqs: CompletionQueues::new(),
+            counters: Counters::default(),
+            events: VecDeque::new(),
+            timers: Default::default(),
+            peers: Peers::new(config.initial_window_bytes),
+            reads: ReadBudget::new(config.receive_buffer_bytes),
+            ready: Default::default(),
+            acks: Default::default(),
+            overflowed: VecDeque::with_capacity(8),
+            ack_delay_ns: config.ack_delay_ns,
+            is_pressed: false,
+            batch_number: 0,
+        };
+        Engine {
+            port: PortConfig {
+                state: PortState::Down,
+                active_mtu: Mtu::Mtu1024,
+                gids: Vec::new(),
+            },
+            pds: ProtectionDomains::new(),
+            qps: QpTable::new(config.qpn_base, config.qpn_count, start),
+            shared,
+            bad_pkeys: 0,
+            config,
+        }
+    }
+
+    /// The interface changed. Raises PORT_ACTIVE, PORT_ERR and GID_CHANGE as needed.
+    pub fn set_port(&mut self, port: PortConfig) {
+        let mut raise = |kind| self.shared.events.push_back(EngineEvent::Port(kind));
+        if port.state != self.port.state {
+            if port.state == PortState::Active {
+                raise(EventKind::PortActive);
+            } else if self.port.state == PortState::Active {
+                raise(EventKind::PortErr);
+                self.shared.counters.link_downed += 1;
+            }
+        }
+        if port.gids != self.port.gids {
+            self.shared
+                .events
+                .push_back(EngineEvent::Port(EventKind::GidChange));
+        }
+        self.port = port;
+    }
+
+    /// The device's limits and abilities.
+    pub fn device_attr(&self) -> DeviceAttr {
+        DeviceAttr {
+            fw_ver: env!("CARGO_PKG_VERSION").to_owned(),
+            node_guid: self.config.node_guid,
+            sys_image_guid: self.config.node_guid,
+            max_mr_size: u64::MAX,
+            page_size_cap: 0xffff_f000,
+            vendor_id: 0xff_ffff,
+            max_qp: self.qps.limit(),
+            max_qp_wr: MAX_WR,
+            max_sge: MAX_SGE,
+            max_sge_rd: MAX_SGE,
+            max_cq: cq::MAX_CQ as u32,
+            max_cqe: cq::MAX_CQE,
+            max_mr: memory::MAX_MR as u32,
+            max_pd: pd::MAX_PD as u32,
+            max_qp_rd_atom: MAX_RD_ATOMIC.into(),
+            max_qp_init_rd_atom: MAX_RD_ATOMIC.into(),
+            max_res_rd_atom: u32::from(MAX_RD_ATOMIC) * self.qps.limit(),
+            atomic_cap: AtomicCap::Glob,
+            max_pkeys: 1,
+            local_ca_ack_delay: CA_ACK_DELAY_CODE,
+            phys_port_cnt: 1,
+            max_inline_data: MAX_INLINE_BYTES,
+            num_comp_vectors: 1,
+            ..DeviceAttr::default()
+        }
+    }
+
+    /// The port.
+    pub fn port_attr(&self) -> PortAttr {
+        PortAttr {
+            state: self.port.state,
+            max_mtu: Mtu::Mtu4096,
+            active_mtu: self.port.active_mtu,
+            gid_tbl_len: self
+                .port
+                .gids
+                .iter()
+                .map(|entry| entry.index + 1)
+                .max()
+                .unwrap_or(0),
+            port_cap_flags: 0,
+            max_msg_sz: MAX_MESSAGE_BYTES,
+            bad_pkey_cntr: self.bad_pkeys.into(),
+            qkey_viol_cntr: 0,
+            pkey_tbl_len: 1,
+            lid: 0,
+            sm_lid: 0,
+            lmc: 0,
+            active_width: 1,
+            active_speed: 32,
+            phys_state: if self.port.state == PortState::Active {
+                5
+            } else {
+                3
+            },
+            link_layer: LinkLayer::Ethernet,
+        }
+    }
+
+    /// The port's GID table.
+    pub fn gid_table(&self) -> &[GidEntry] {
+        &self.port.gids
+    }
+
+    /// What happened so far, in numbers.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// A new protection domain. ENOMEM at the device's limit.
+    pub fn alloc_pd(&mut self) -> Result<PdId> {
+        self.pds.alloc()
+    }
+
+    /// Free a protection domain. EBUSY while something stands in it.
+    pub fn dealloc_pd(&mut self, pd: PdId) -> Result<()> {
+        self.pds.dealloc(pd)
+    }
+
+    /// Register `length` bytes from `addr`; peers and work requests address them from `iova`.
+    ///
+    /// # Errors
+    /// EINVAL: no bytes, addresses that wrap around, remote write or atomics without local write, unknown rights, no
+    /// such protection domain. EOPNOTSUPP: on-demand paging. ENOMEM: the device's limit.
+    ///
+    /// # Safety
+    /// Until the region is deregistered, re-registered with another translation or the engine is dropped, the bytes
+    /// can be read, and written if `access` has `LOCAL_WRITE`; the program accesses them only in ways that tolerate
+    /// another party's reads and writes at any moment.
+    #[allow(unsafe_code)]
+    pub unsafe fn reg_mr(
+        &mut self,
+        pd: PdId,
+        addr: *mut u8,
+        length: usize,
+        iova: u64,
+        access: Access,
+    ) -> Result<MrInfo> {
+        // SAFETY: the caller's promise is the one that `HostMemory` asks for.
+        let host = unsafe { HostMemory::new(addr, length) };
+        self.shared.memory.register(&mut self.pds, pd, host, iova, access)
+    }
+
+    /// The null region: any address, reads as zeros, swallows writes; local use only.
+    pub fn alloc_null_mr(&mut self, pd: PdId) -> Result<MrInfo> {
+        self.shared.memory.register_null(&mut self.pds, pd)
+    }
+
+    /// Change protection domain, translation (address, length, iova) or access of a region. Its keys and id change.
+    ///
+    /// # Errors
+    /// As [`Engine::reg_mr`]; the region is then as before.
+    ///
+    /// # Safety
+    /// As [`Engine::reg_mr`], for the new translation, or with the new access for the old one.
+    #[allow(unsafe_code)]
+    pub unsafe fn rereg_mr(
+        &mut self,
+        mr: MrId,
+        pd: Option<PdId>,
+        translation: Option<(*mut u8, usize, u64)>,
+        access: Option<Access>,
+    ) -> Result<MrInfo> {
+        let translation = translation.map(|(addr, length, iova)| {
+            // SAFETY: the caller's promise is the one that `HostMemory` asks for.
+            (unsafe { HostMemory::new(addr, length) }, iova)
+        });
+        self.shared
+            .memory
+            .reregister(&mut self.pds, mr, pd, translation, access)
+    }
+
+    /// Forget a region. When this returns nothing touches its bytes any more.
+    pub fn dereg_mr(&mut self, mr: MrId) -> Result<()> {
+        self.shared.memory.deregister(&mut self.pds, mr)
+    }
+
+    /// A completion queue for `cqe` completions, and the ring to poll them from.
+    pub fn create_cq(&mut self, cqe: u32) -> Result<(CqId, Arc<CompletionRing>)> {
+        let created = self.shared.cqs.create(cqe)?;
+        // At most one notification and one error wait for the driver.
+        self.shared.events.reserve(2);
+        self.shared.overflowed.reserve(1);
+        Ok(created)
+    }
+
+    /// Destroy a completion queue. EBUSY while a queue pair uses it.
+    pub fn destroy_cq(&mut self, cq: CqId) -> Result<()> {
+        self.shared.cqs.destroy(cq)
+    }
+
+    /// Ask for one event at the next completion; see `ibv_req_notify_cq(3)`.
+    pub fn req_notify_cq(&mut self, cq: CqId, notify: Notify) -> Result<()> {
+        self.shared.cqs.req_notify(cq, notify)
+    }
+
+    /// The next event for the driver to pass on.
+    pub fn poll_event(&mut self) -> Option<EngineEvent> {
+        self.shared.events.pop_front()
+    }
+
+    /// The driver's receive buffer is filling up (or no longer): ask senders to slow down.
+    pub fn note_receive_pressure(&mut self, is_pressed: bool) {
+        self.shared.is_pressed = is_pressed;
+    }
+}

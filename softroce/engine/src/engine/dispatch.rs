@@ -1,0 +1,127 @@
+//! From a datagram to the queue pair that it is for. Whatever is wrong with it, it is dropped and counted.
+#![forbid(unsafe_code)]
+
+use roce_wire::icrc::{Flow, Verdict, verify};
+use roce_wire::{Operation, Packet, ROCE_V2_PORT, Transport};
+use verbs_api::QpState;
+
+use super::Engine;
+use crate::qp::PARTITION;
+use crate::{RxMeta, Time};
+
+/// Why a datagram goes no further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Drop {
+    Malformed,
+    Icrc,
+    UnknownQp,
+    WrongTransport,
+    WrongState,
+    BadPkey,
+    WrongPeer,
+    WrongAddress,
+    Unsupported,
+}
+
+/// Which half of a queue pair a packet is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Half {
+    Responder,
+    Requester,
+    Congestion,
+}
+
+impl Engine {
+    /// Take a datagram in: the payload of a UDP packet to port 4791, ICRC included. Total on hostile bytes.
+    pub fn handle_datagram(&mut self, now: Time, meta: &RxMeta, udp_payload: &[u8]) {
+        self.shared.now = now;
+        let outcome = match roce_wire::parse(udp_payload) {
+            Ok(packet) => self.dispatch(meta, udp_payload, &packet),
+            Err(_) => Err(Drop::Malformed),
+        };
+        if let Err(reason) = outcome {
+            self.note_dropped(reason);
+        }
+        self.fail_overflowed();
+    }
+
+    fn dispatch(&mut self, meta: &RxMeta, udp_payload: &[u8], packet: &Packet<'_>) -> Result<(), Drop> {
+        let bth = &packet.headers.bth;
+        let half = half_of(packet)?;
+        if !self.port.gids.iter().any(|entry| entry.gid.ip() == meta.dst) {
+            return Err(Drop::WrongAddress);
+        }
+        let qp = self.qps.get_mut(bth.dest_qp.value()).ok_or(Drop::UnknownQp)?;
+        let admits = match (half, qp.state) {
+            (_, QpState::Rts | QpState::Sqd) => true,
+            (Half::Responder, QpState::Rtr) => true,
+            (_, QpState::Reset | QpState::Init | QpState::Rtr | QpState::Sqe | QpState::Err) => false,
+        };
+        let (Some(link), true) = (qp.link, admits) else {
+            return Err(Drop::WrongState);
+        };
+        if !PARTITION.matches(bth.pkey) {
+            return Err(Drop::BadPkey);
+        }
+        if meta.src != link.path.dst || meta.dst != link.path.src {
+            return Err(Drop::WrongPeer);
+        }
+        if !is_intact(meta, udp_payload) {
+            return Err(Drop::Icrc);
+        }
+        self.shared.counters.rcvd_pkts += 1;
+        self.shared.counters.rcvd_bytes += udp_payload.len() as u64;
+        match half {
+            Half::Responder => qp.handle_request(&mut self.shared, packet),
+            Half::Requester => qp.handle_response(&mut self.shared, packet),
+            Half::Congestion => self.shared.peers.get_mut(link.peer).shrink(self.shared.now),
+        }
+        Ok(())
+    }
+
+    fn note_dropped(&mut self, reason: Drop) {
+        let counters = &mut self.shared.counters;
+        let counter = match reason {
+            Drop::Malformed => &mut counters.dropped_malformed,
+            Drop::Icrc => &mut counters.icrc_errors,
+            Drop::UnknownQp => &mut counters.dropped_unknown_qp,
+            Drop::WrongTransport => &mut counters.dropped_wrong_transport,
+            Drop::WrongState => &mut counters.dropped_wrong_state,
+            Drop::BadPkey => {
+                self.bad_pkeys = self.bad_pkeys.saturating_add(1);
+                &mut counters.dropped_bad_pkey
+            }
+            Drop::WrongPeer => &mut counters.dropped_wrong_peer,
+            Drop::WrongAddress => &mut counters.dropped_wrong_address,
+            Drop::Unsupported => &mut counters.dropped_unsupported,
+        };
+        *counter += 1;
+    }
+}
+
+/// A reserved opcode of this transport is a request: its answer is a NAK, which is the responder's to give.
+fn half_of(packet: &Packet<'_>) -> Result<Half, Drop> {
+    let opcode = packet.headers.bth.opcode;
+    match (opcode.transport(), opcode.info()) {
+        (Transport::Rc, Some(info)) if info.is_response() => Ok(Half::Requester),
+        (Transport::Rc, _) => Ok(Half::Responder),
+        (Transport::Cnp, Some(info)) if info.operation == Operation::CongestionNotification => {
+            Ok(Half::Congestion)
+        }
+        (Transport::Uc | Transport::Ud, _) => Err(Drop::WrongTransport),
+        (Transport::Rd | Transport::Xrc | Transport::Manufacturer | Transport::Cnp, _) => {
+            Err(Drop::Unsupported)
+        }
+    }
+}
+
+/// The sender's kernel numbers the packets of a train 0, 1, 2, …
+fn is_intact(meta: &RxMeta, udp_payload: &[u8]) -> bool {
+    let flow = Flow {
+        src: meta.src,
+        dst: meta.dst,
+        source_port: meta.source_port,
+        dest_port: ROCE_V2_PORT,
+    };
+    verify(&flow, &[meta.segment], udp_payload) != Verdict::Invalid
+}

@@ -1,0 +1,102 @@
+//! Outputs: packets, deadlines.
+#![forbid(unsafe_code)]
+
+use super::Engine;
+use crate::qp::Turn;
+use crate::{Acks, Time, TxBatch};
+
+impl Engine {
+    /// Append packets to `batch` until it is full or nothing more may go now. True when more would come with an
+    /// empty batch. The last four bytes of each packet are left for the fabric, which seals them.
+    pub fn poll_transmit(&mut self, now: Time, batch: &mut TxBatch, acks: Acks) -> bool {
+        self.shared.now = now;
+        self.shared.batch_number += 1;
+        if self.shared.timers.next().is_some_and(|deadline| deadline <= now) {
+            self.handle_timeout(now);
+        }
+        let is_full = !self.give_turns(batch, acks) || !self.send_waiting_acks(batch, acks);
+        self.fail_overflowed();
+        is_full || !self.shared.ready.is_empty()
+    }
+
+    /// Every ready queue pair has its turn, round and round. False when the batch is full.
+    fn give_turns(&mut self, batch: &mut TxBatch, acks: Acks) -> bool {
+        while let Some(slot) = self.shared.ready.pop() {
+            let Some(qp) = self.qps.in_slot(slot) else {
+                continue;
+            };
+            let peer = qp.link.map(|link| link.peer);
+            let turn = qp.transmit(&mut self.shared, batch, acks);
+            match turn {
+                Turn::Done | Turn::Waiting => {}
+                Turn::Again => self.shared.ready.push(slot),
+                Turn::BatchFull => {
+                    self.shared.ready.push_front(slot);
+                    return false;
+                }
+            }
+            self.shared.peers.end_turn(slot);
+            self.shared.reads.end_turn(slot);
+            if let (Some(peer), true) = (peer, turn != Turn::Waiting) {
+                self.shared.wake_waiting(peer);
+            }
+        }
+        true
+    }
+
+    /// Acknowledgements that may wait go when all must, or behind data to the same peer. False when the batch is full.
+    fn send_waiting_acks(&mut self, batch: &mut TxBatch, acks: Acks) -> bool {
+        if acks == Acks::Defer && batch.is_empty() {
+            return true;
+        }
+        for _ in 0..self.shared.acks.len() {
+            let Some(slot) = self.shared.acks.pop() else { break };
+            let Some(qp) = self.qps.in_slot(slot) else {
+                continue;
+            };
+            let (Some(link), true) = (qp.link, qp.owes_ack()) else {
+                continue;
+            };
+            let travels = self.shared.peers.get(link.peer).last_batch == self.shared.batch_number;
+            if acks == Acks::Defer && !travels {
+                self.shared.acks.push(slot);
+                self.shared.counters.ack_deferred += 1;
+                continue;
+            }
+            if qp.send_ack(&mut self.shared, batch) == Turn::BatchFull {
+                self.shared.acks.push_front(slot);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// When [`Engine::handle_timeout`] must be called next, if at all. Calling it late delays, and breaks nothing.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.shared.timers.next()
+    }
+
+    /// Deadlines up to `now` have passed.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.shared.now = now;
+        while let Some(slot) = self.shared.timers.pop_due(now) {
+            if let Some(qp) = self.qps.in_slot(slot) {
+                qp.handle_timeout(&mut self.shared);
+            }
+        }
+        self.fail_overflowed();
+    }
+
+    /// Queue pairs whose completion queue overflowed fail (IBA class G).
+    pub(super) fn fail_overflowed(&mut self) {
+        while let Some(cq) = self.shared.overflowed.pop_front() {
+            for qp in self.qps.iter_mut() {
+                if qp.uses_cq(cq) && qp.is_alive() {
+                    self.shared
+                        .raise(qp.id.qpn.value(), verbs_api::EventKind::QpFatal);
+                    qp.fail(&mut self.shared);
+                }
+            }
+        }
+    }
+}

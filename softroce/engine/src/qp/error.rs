@@ -1,0 +1,80 @@
+//! The way into ERR, and the flush of both work queues.
+//!
+//! The request that caused the error completes first, with its own status; everything else of its queue follows in
+//! order with WR_FLUSH_ERR, unsignalled requests included (IBA 10.7.3.1). The two queues are independent.
+#![forbid(unsafe_code)]
+
+use verbs_api::{QpState, WcStatus};
+
+use super::Qp;
+use crate::cq::Solicited;
+use crate::shared::Shared;
+
+impl Qp {
+    /// Go to ERR and flush. What the responder already owes to the peer (earlier READ responses, a NAK) still leaves;
+    /// nothing else does.
+    pub(crate) fn fail(&mut self, shared: &mut Shared) {
+        if self.state == QpState::Err {
+            return;
+        }
+        self.state = QpState::Err;
+        self.attr.state = Some(QpState::Err);
+        self.release_charges(shared);
+        self.requester.stop();
+        self.flush_send_queue(shared);
+        self.flush_receive_queue(shared);
+    }
+
+    /// To ERR by the owner's command: what is owed to the peer is dropped too.
+    pub(crate) fn fail_by_command(&mut self, shared: &mut Shared) {
+        self.responder.drop_debts();
+        self.fail(shared);
+    }
+
+    /// The oldest send request fails, and with it the queue pair.
+    pub(crate) fn fail_send(&mut self, shared: &mut Shared, status: WcStatus) {
+        if !self.send_queue.is_empty() {
+            self.complete_send(shared, status);
+        }
+        self.fail(shared);
+    }
+
+    /// The oldest receive request fails, and with it the queue pair.
+    pub(crate) fn fail_receive(&mut self, shared: &mut Shared, status: WcStatus) {
+        if let Some(wqe) = self.receive_queue.pop() {
+            let wc = self.completion(wqe.wr_id, status);
+            shared.complete(self.id.recv_cq, wc, Solicited::Yes);
+        }
+        self.fail(shared);
+    }
+
+    pub(super) fn flush_send_queue(&mut self, shared: &mut Shared) {
+        while !self.send_queue.is_empty() {
+            self.complete_send(shared, WcStatus::WrFlushErr);
+        }
+    }
+
+    pub(super) fn flush_receive_queue(&mut self, shared: &mut Shared) {
+        while let Some(wqe) = self.receive_queue.pop() {
+            let wc = self.completion(wqe.wr_id, WcStatus::WrFlushErr);
+            shared.complete(self.id.recv_cq, wc, Solicited::Yes);
+        }
+    }
+
+    /// Complete the oldest send request.
+    pub(super) fn complete_send(&mut self, shared: &mut Shared, status: WcStatus) {
+        let wqe = self.send_queue.pop();
+        if status == WcStatus::Success {
+            shared.counters.rdma_sends += u64::from(!wqe.op.has_response());
+            if !wqe.is_signaled {
+                return;
+            }
+        }
+        let mut wc = self.completion(wqe.wr_id, status);
+        if status == WcStatus::Success {
+            wc.opcode = wqe.op.wc_opcode();
+            wc.byte_len = if wqe.op.has_response() { wqe.length } else { 0 };
+        }
+        shared.complete(self.id.send_cq, wc, Solicited::No);
+    }
+}

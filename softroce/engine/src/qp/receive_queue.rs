@@ -1,0 +1,98 @@
+//! The receive queue: a ring of buffers, allocated once.
+
+use verbs_api::{RecvWr, Sge};
+
+/// The ring.
+#[derive(Debug)]
+pub(crate) struct ReceiveQueue {
+    ring: Box<[RecvWqe]>,
+    sges: Box<[Sge]>,
+    depth: u32,
+    max_sge: usize,
+    head: u64,
+    tail: u64,
+}
+
+/// A receive request in the ring.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RecvWqe {
+    pub(crate) wr_id: u64,
+    /// Bytes that fit.
+    pub(crate) capacity: u64,
+    sge_count: u16,
+}
+
+/// Why a request does not fit the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    Full { depth: u32 },
+    TooManySges { given: usize, limit: usize },
+}
+
+impl ReceiveQueue {
+    pub(crate) fn new(depth: u32, max_sge: u32) -> Self {
+        let slots = depth.max(1).next_power_of_two() as usize;
+        ReceiveQueue {
+            ring: vec![RecvWqe::default(); slots].into_boxed_slice(),
+            sges: vec![Sge::default(); slots * max_sge as usize].into_boxed_slice(),
+            depth,
+            max_sge: max_sge as usize,
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    fn slot(&self, number: u64) -> usize {
+        (number & (self.ring.len() as u64 - 1)) as usize
+    }
+
+    /// Check a request and queue it.
+    pub(crate) fn push(&mut self, request: &RecvWr<'_>) -> Result<(), Refusal> {
+        if self.tail - self.head >= u64::from(self.depth) {
+            return Err(Refusal::Full { depth: self.depth });
+        }
+        if request.sges.len() > self.max_sge {
+            return Err(Refusal::TooManySges {
+                given: request.sges.len(),
+                limit: self.max_sge,
+            });
+        }
+        let slot = self.slot(self.tail);
+        let start = slot * self.max_sge;
+        self.sges[start..start + request.sges.len()].copy_from_slice(request.sges);
+        self.ring[slot] = RecvWqe {
+            wr_id: request.wr_id,
+            capacity: request.sges.iter().map(|sge| u64::from(sge.length)).sum(),
+            sge_count: request.sges.len() as u16,
+        };
+        self.tail += 1;
+        Ok(())
+    }
+
+    /// The oldest request and its entries.
+    pub(crate) fn front(&self) -> Option<(RecvWqe, &[Sge])> {
+        if self.is_empty() {
+            return None;
+        }
+        let slot = self.slot(self.head);
+        let wqe = self.ring[slot];
+        let start = slot * self.max_sge;
+        Some((wqe, &self.sges[start..start + usize::from(wqe.sge_count)]))
+    }
+
+    /// Take the oldest request out.
+    pub(crate) fn pop(&mut self) -> Option<RecvWqe> {
+        let (wqe, _) = self.front()?;
+        self.head += 1;
+        Some(wqe)
+    }
+
+    /// Forget everything.
+    pub(crate) fn clear(&mut self) {
+        self.head = self.tail;
+    }
+}

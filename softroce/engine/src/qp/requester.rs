@@ -1,0 +1,364 @@
+//! The requester: turns send requests into packets, keeps them within window and budgets, and sends again what was
+//! lost (go-back-N). Its other half, which learns from responses, is [`super::completer`].
+//!
+//! Three sequence numbers: everything before `una` is acknowledged; `next` goes out next; nothing from `sent_end` on
+//! was ever sent. A retry moves `next` back to `una` and changes nothing else.
+#![forbid(unsafe_code)]
+
+use roce_wire::{Psn, RnrTimer};
+use verbs_api::{QpAttr, QpState, SendFlags, WcStatus};
+
+use super::send_queue::{LocalFault, Operation, SendQueue, packets_of};
+use super::{Qp, Turn};
+use crate::Time;
+use crate::batch::TxBatch;
+use crate::budget::LEASE_NS;
+use crate::psn::Seq;
+use crate::shared::Shared;
+
+mod packet;
+
+pub(super) use packet::emit;
+
+/// PSNs that may be outstanding: half of all would make old and new ambiguous (IBA 9.7.2).
+const MAX_OUTSTANDING_PSNS: u32 = (1 << 23) - 1;
+/// Packets of one turn, at most.
+const TURN_PACKETS: u32 = 64;
+/// Bytes of one turn, at most: about one train.
+const TURN_BYTES: usize = 60 << 10;
+/// Packets between two that ask for an acknowledgement.
+const ACK_REQUEST_EVERY: u32 = 16;
+/// `rnr_retry` of 7 means without end (IBA 9.7.5.2.8).
+const RNR_RETRY_FOREVER: u8 = 7;
+
+/// Why a queue pair with work does not send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Hold {
+    #[default]
+    Nothing,
+    /// The responder was not ready; try again then, and send nothing until then.
+    Rnr(Time),
+}
+
+/// How careful to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Pace {
+    #[default]
+    Window,
+    /// After a timeout: one packet, until something comes back. A peer that is gone is not flooded.
+    Probe,
+}
+
+/// State of the requester.
+#[derive(Debug, Default)]
+pub(super) struct Requester {
+    pub(super) una: Seq,
+    pub(super) next: Seq,
+    pub(super) sent_end: Seq,
+    /// The request that `next` belongs to, or the one to begin with it.
+    pub(super) current: u64,
+    /// Requests before this one have their PSNs.
+    pub(super) begun_end: u64,
+    /// READ and atomic requests without their full answer, since the last retry.
+    pub(super) requests_out: u32,
+    /// READ response bytes asked for that have not come, since the last retry.
+    pub(super) read_bytes_out: u32,
+    /// What it holds of the peer's window, and for how many packets.
+    pub(super) charge: u32,
+    pub(super) packets_out: u32,
+    /// Since the last packet that asked for an acknowledgement.
+    unasked_packets: u32,
+    unasked_bytes: u32,
+    pub(super) retries_left: u8,
+    pub(super) rnr_retries_left: u8,
+    pub(super) hold: Hold,
+    pub(super) pace: Pace,
+    /// When something was last acknowledged, or sent while nothing was outstanding.
+    pub(super) progress_at: Time,
+    pub(super) fault: Option<LocalFault>,
+    /// `una` when the last implied NAK made it retry; a second one without progress is an echo of the first.
+    pub(super) implied_nak_at: Option<Seq>,
+    /// Packets that one READ request asks for at most.
+    pub(super) read_packets_max: u32,
+    /// `una` when the retry counters were last renewed.
+    pub(super) progress_una: Seq,
+    /// In SQD: tell when everything that had begun is complete.
+    pub(super) announce_drained: bool,
+}
+
+impl Requester {
+    pub(super) fn new(first: u32, attr: &QpAttr, head: u64, read_packets_max: u32) -> Self {
+        let first = Seq::start(first);
+        Requester {
+            una: first,
+            next: first,
+            sent_end: first,
+            progress_una: first,
+            current: head,
+            begun_end: head,
+            retries_left: attr.retry_cnt.unwrap_or(0),
+            rnr_retries_left: attr.rnr_retry.unwrap_or(0),
+            read_packets_max,
+            ..Requester::default()
+        }
+    }
+
+    pub(super) fn next_psn(&self) -> Psn {
+        self.next.psn()
+    }
+
+    /// Something was sent and is not answered.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.una < self.sent_end
+    }
+
+    /// Whether requests that have begun are incomplete.
+    pub(super) fn has_begun_work(&self, queue: &SendQueue) -> bool {
+        queue.head() < self.begun_end
+    }
+
+    /// The retry counters were changed while nothing is under way.
+    pub(super) fn retune(&mut self, attr: &QpAttr) {
+        self.retries_left = attr.retry_cnt.unwrap_or(0);
+        self.rnr_retries_left = attr.rnr_retry.unwrap_or(0);
+    }
+
+    /// No more timers, no more retries.
+    pub(super) fn stop(&mut self) {
+        self.hold = Hold::Nothing;
+        self.una = self.sent_end;
+        self.next = self.sent_end;
+        self.fault = None;
+    }
+}
+
+/// What the requester can do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Send the packet with PSN `next` of request `current`.
+    Packet,
+    /// Nothing.
+    Nothing,
+}
+
+impl Qp {
+    /// Send requests until the turn is over or nothing more may go.
+    pub(super) fn send_requests(&mut self, shared: &mut Shared, batch: &mut TxBatch) -> Turn {
+        let mut bytes = 0;
+        for _ in 0..TURN_PACKETS {
+            if bytes >= TURN_BYTES {
+                return Turn::Again;
+            }
+            match self.next_step() {
+                Step::Nothing => return Turn::Done,
+                Step::Packet => match self.send_request_packet(shared, batch) {
+                    Ok(sent) => bytes += sent,
+                    Err(turn) => return turn,
+                },
+            }
+        }
+        Turn::Again
+    }
+
+    /// Decide whether the next packet may be built, and begin its request if it is the first one.
+    fn next_step(&mut self) -> Step {
+        let may_begin = self.state == QpState::Rts;
+        if !may_begin && self.state != QpState::Sqd {
+            return Step::Nothing;
+        }
+        let r = &mut self.requester;
+        if r.hold != Hold::Nothing
+            || r.fault.is_some()
+            || r.current >= self.send_queue.tail()
+            || r.next - r.una >= MAX_OUTSTANDING_PSNS
+            || (r.pace == Pace::Probe && r.next > r.una)
+        {
+            return Step::Nothing;
+        }
+        let is_new = r.current >= r.begun_end;
+        if is_new && !may_begin {
+            return Step::Nothing;
+        }
+        let wqe = self.send_queue.get_mut(r.current);
+        let is_at_start = is_new || r.next == wqe.first;
+        if is_at_start && wqe.flags.contains(SendFlags::FENCE) && r.requests_out > 0 {
+            return Step::Nothing;
+        }
+        let limit = u32::from(self.attr.max_rd_atomic.unwrap_or(0));
+        if wqe.op.has_response() && r.requests_out >= limit {
+            return Step::Nothing;
+        }
+        if is_new {
+            let mtu = self.link.map_or(256, |link| link.mtu);
+            let packets = match wqe.op {
+                Operation::Send { .. } | Operation::Write { .. } | Operation::Read { .. } => {
+                    packets_of(wqe.length, mtu)
+                }
+                Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => 1,
+            };
+            wqe.first = r.next;
+            wqe.last = r.next + (packets - 1);
+            wqe.read_base = wqe.first;
+            r.begun_end = r.current + 1;
+        }
+        Step::Packet
+    }
+
+    /// Book a packet that went out: `psns` of them are used up by it.
+    fn note_sent(&mut self, shared: &mut Shared, psns: u32, len: usize, cost: u32) {
+        let r = &mut self.requester;
+        if r.next < r.sent_end {
+            shared.counters.retransmitted_bytes += len as u64;
+        }
+        if r.next == r.una {
+            r.progress_at = shared.now;
+        }
+        r.charge += cost;
+        r.packets_out += 1;
+        if let Some(link) = self.link {
+            let peer = shared.peers.get_mut(link.peer);
+            peer.charge(cost);
+            peer.last_batch = shared.batch_number;
+        }
+        r.next = r.next + psns;
+        r.sent_end = r.sent_end.max(r.next);
+        if r.next > self.send_queue.get(r.current).last {
+            r.current += 1;
+        }
+        shared.counters.sent_pkts += 1;
+        shared.counters.sent_bytes += len as u64;
+    }
+
+    /// A request cannot go on. It fails when everything before has been acknowledged, which may be now.
+    fn note_fault(&mut self, shared: &mut Shared, status: WcStatus) {
+        shared.counters.send_err += 1;
+        self.requester.fault = Some(LocalFault {
+            at: self.requester.next,
+            status,
+        });
+        self.settle_fault(shared);
+    }
+
+    /// Fail the faulty request once it is the oldest thing unacknowledged.
+    pub(super) fn settle_fault(&mut self, shared: &mut Shared) {
+        if let Some(fault) = self.requester.fault
+            && self.requester.una >= fault.at
+        {
+            self.fail_send(shared, fault.status);
+        }
+    }
+
+    /// Begin again at the oldest unacknowledged packet.
+    pub(super) fn rewind(&mut self, shared: &mut Shared) {
+        self.release_charges(shared);
+        let r = &mut self.requester;
+        r.next = r.una;
+        r.current = self.send_queue.head();
+        r.requests_out = 0;
+        r.fault = None;
+        r.unasked_packets = 0;
+        r.unasked_bytes = 0;
+        for number in r.current..r.begun_end {
+            let wqe = self.send_queue.get_mut(number);
+            wqe.is_asked_again = true;
+            if wqe.first < r.una {
+                wqe.read_base = r.una;
+            }
+        }
+        self.make_ready(shared);
+    }
+
+    /// Something was lost: use up a retry, or give up.
+    pub(super) fn retry(&mut self, shared: &mut Shared) {
+        if self.requester.retries_left == 0 {
+            shared.counters.retry_exceeded_err += 1;
+            self.fail_send(shared, WcStatus::RetryExcErr);
+            return;
+        }
+        self.requester.retries_left -= 1;
+        self.requester.progress_at = shared.now;
+        self.rewind(shared);
+    }
+
+    /// The responder had no receive request: wait, then try again, or give up.
+    pub(super) fn hold_for_rnr(&mut self, shared: &mut Shared, timer: RnrTimer) {
+        let r = &mut self.requester;
+        if self.attr.rnr_retry != Some(RNR_RETRY_FOREVER) {
+            if r.rnr_retries_left == 0 {
+                shared.counters.retry_rnr_exceeded_err += 1;
+                self.fail_send(shared, WcStatus::RnrRetryExcErr);
+                return;
+            }
+            r.rnr_retries_left -= 1;
+        }
+        r.hold = Hold::Rnr(shared.now + timer.nanos());
+        self.rewind(shared);
+    }
+
+    /// Give back what it holds of the peer's window and of the READ budget.
+    pub(super) fn release_charges(&mut self, shared: &mut Shared) {
+        let r = &mut self.requester;
+        shared.reads.refund(std::mem::take(&mut r.read_bytes_out));
+        r.packets_out = 0;
+        let charge = std::mem::take(&mut r.charge);
+        if let Some(link) = self.link {
+            shared.peers.get_mut(link.peer).refund(charge);
+            shared.wake_waiting(link.peer);
+        }
+    }
+
+    /// Local ACK timeout: 4.096 µs · 2^code, 0 is never (IBA 9.7.6.1.3). It may run out between once and four times
+    /// that; twice is kind to peers that share a processor with us.
+    fn ack_timeout_ns(&self) -> Option<u64> {
+        match self.attr.timeout.unwrap_or(0) {
+            0 => None,
+            code => Some(2 * (4096 << code)),
+        }
+    }
+
+    fn retransmit_deadline(&self) -> Option<Time> {
+        let r = &self.requester;
+        if r.hold != Hold::Nothing || !r.is_waiting() || r.next == r.una {
+            return None;
+        }
+        self.ack_timeout_ns().map(|timeout| r.progress_at + timeout)
+    }
+
+    fn lease_deadline(&self) -> Option<Time> {
+        let r = &self.requester;
+        (r.charge > 0 || r.read_bytes_out > 0).then(|| r.progress_at + LEASE_NS)
+    }
+
+    pub(super) fn requester_deadline(&self) -> Option<Time> {
+        let hold = match self.requester.hold {
+            Hold::Rnr(until) => Some(until),
+            Hold::Nothing => None,
+        };
+        [hold, self.retransmit_deadline(), self.lease_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    pub(super) fn handle_requester_timeout(&mut self, shared: &mut Shared) {
+        let now = shared.now;
+        if let Hold::Rnr(until) = self.requester.hold
+            && until <= now
+        {
+            self.requester.hold = Hold::Nothing;
+            self.requester.progress_at = now;
+            self.make_ready(shared);
+        }
+        if self.retransmit_deadline().is_some_and(|due| due <= now) {
+            shared.counters.timeouts += 1;
+            if let Some(link) = self.link {
+                shared.peers.get_mut(link.peer).shrink(now);
+            }
+            self.requester.implied_nak_at = None;
+            self.requester.pace = Pace::Probe;
+            self.retry(shared);
+        } else if self.lease_deadline().is_some_and(|due| due <= now) {
+            self.release_charges(shared);
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Building one request packet, straight into the batch.
+#![forbid(unsafe_code)]
+
+use roce_wire::{AtomicEth, Bth, Headers, ICRC_LEN, Ieth, ImmDt, Opcode, RKey, Reth, pad_len};
+use verbs_api::{RemoteAddr, SendFlags, WcStatus};
+
+use super::{ACK_REQUEST_EVERY, Pace};
+use crate::batch::TxBatch;
+use crate::budget::packet_cost;
+use crate::qp::send_queue::{Data, Operation, SendTail, SendWqe};
+use crate::qp::{Link, PARTITION, Qp, Turn};
+use crate::shared::Shared;
+
+/// Where a packet stands in its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    First,
+    Middle,
+    Last,
+    Only,
+}
+
+impl Place {
+    fn of(is_first: bool, is_last: bool) -> Place {
+        match (is_first, is_last) {
+            (true, true) => Place::Only,
+            (true, false) => Place::First,
+            (false, true) => Place::Last,
+            (false, false) => Place::Middle,
+        }
+    }
+
+    fn ends_message(self) -> bool {
+        matches!(self, Place::Last | Place::Only)
+    }
+}
+
+/// A packet of a SEND or WRITE, before its payload is copied in.
+struct DataPacket {
+    headers: Headers,
+    /// Where in the message its payload begins, and how long it is.
+    offset: u64,
+    payload_len: usize,
+}
+
+impl DataPacket {
+    fn len(&self) -> usize {
+        self.headers.len() + self.payload_len + usize::from(self.headers.bth.pad) + ICRC_LEN
+    }
+}
+
+impl Qp {
+    /// Build the packet with PSN `next`. How many bytes it has, or why the turn ends without it.
+    pub(super) fn send_request_packet(
+        &mut self,
+        shared: &mut Shared,
+        batch: &mut TxBatch,
+    ) -> Result<usize, Turn> {
+        let Some(link) = self.link else {
+            return Err(Turn::Done);
+        };
+        let wqe = *self.send_queue.get(self.requester.current);
+        match wqe.op {
+            Operation::Send { .. } | Operation::Write { .. } => {
+                self.send_data_packet(shared, batch, &link, &wqe)
+            }
+            Operation::Read { remote } => self.send_read_request(shared, batch, &link, &wqe, remote),
+            Operation::CompareSwap {
+                remote,
+                compare,
+                swap,
+            } => {
+                let atomic = AtomicEth {
+                    va: remote.addr,
+                    rkey: RKey(remote.rkey.0),
+                    swap_or_add: swap,
+                    compare,
+                };
+                self.send_atomic(shared, batch, &link, &wqe, Opcode::RC_COMPARE_SWAP, atomic)
+            }
+            Operation::FetchAdd { remote, add } => {
+                let atomic = AtomicEth {
+                    va: remote.addr,
+                    rkey: RKey(remote.rkey.0),
+                    swap_or_add: add,
+                    compare: 0,
+                };
+                self.send_atomic(shared, batch, &link, &wqe, Opcode::RC_FETCH_ADD, atomic)
+            }
+        }
+    }
+
+    fn send_data_packet(
+        &mut self,
+        shared: &mut Shared,
+        batch: &mut TxBatch,
+        link: &Link,
+        wqe: &SendWqe,
+    ) -> Result<usize, Turn> {
+        let mut packet = data_packet(link, wqe, self.requester.next - wqe.first);
+        packet.headers.bth.psn = self.requester.next.psn();
+        let len = packet.len();
+        let cost = self.admit(shared, batch, link, len)?;
+        if !batch.has_room(len) {
+            return Err(Turn::BatchFull);
+        }
+        packet.headers.bth.ack_request =
+            self.wants_ack(shared, link, len, cost, packet.headers.bth.ack_request);
+        let Some(out) = batch.push(link.path, len) else {
+            return Err(Turn::BatchFull);
+        };
+        let payload = emit(&packet.headers, out, packet.payload_len);
+        let copied = match self.send_queue.data(self.requester.current) {
+            Data::Inline(bytes) => {
+                let start = packet.offset as usize;
+                payload.copy_from_slice(&bytes[start..start + packet.payload_len]);
+                Ok(())
+            }
+            Data::Sges(_) if packet.payload_len == 0 => Ok(()),
+            Data::Sges(sges) => shared.memory.gather(self.id.pd, sges, packet.offset, payload),
+        };
+        if copied.is_err() {
+            batch.pop();
+            self.note_fault(shared, WcStatus::LocProtErr);
+            return Err(Turn::Done);
+        }
+        self.note_sent(shared, 1, len, cost);
+        Ok(len)
+    }
+
+    fn send_read_request(
+        &mut self,
+        shared: &mut Shared,
+        batch: &mut TxBatch,
+        link: &Link,
+        wqe: &SendWqe,
+        remote: RemoteAddr,
+    ) -> Result<usize, Turn> {
+        let skipped = u64::from(self.requester.next - wqe.first) * u64::from(link.mtu);
+        let packets = self
+            .requester
+            .read_packets_max
+            .min(wqe.last - self.requester.next + 1);
+        let left = u64::from(wqe.length) - skipped;
+        let bytes = left.min(u64::from(packets) * u64::from(link.mtu)) as u32;
+        let mut headers = self.request_headers(link, Opcode::RC_READ_REQUEST);
+        headers.reth = Some(Reth {
+            va: remote.addr.wrapping_add(skipped),
+            rkey: RKey(remote.rkey.0),
+            dma_length: bytes,
+        });
+        let len = headers.len() + ICRC_LEN;
+        if !shared.reads.admits(self.id.slot, bytes) {
+            shared.reads.wait(self.id.slot);
+            return Err(Turn::Waiting);
+        }
+        let cost = self.admit(shared, batch, link, len)?;
+        let Some(out) = batch.push(link.path, len) else {
+            return Err(Turn::BatchFull);
+        };
+        emit(&headers, out, 0);
+        shared.reads.charge(bytes);
+        self.requester.read_bytes_out += bytes;
+        self.requester.requests_out += 1;
+        self.note_sent(shared, packets, len, cost);
+        Ok(len)
+    }
+
+    fn send_atomic(
+        &mut self,
+        shared: &mut Shared,
+        batch: &mut TxBatch,
+        link: &Link,
+        wqe: &SendWqe,
+        opcode: Opcode,
+        atomic: AtomicEth,
+    ) -> Result<usize, Turn> {
+        if wqe.length != 8 {
+            self.note_fault(shared, WcStatus::LocLenErr);
+            return Err(Turn::Done);
+        }
+        let mut headers = self.request_headers(link, opcode);
+        headers.atomic_eth = Some(atomic);
+        let len = headers.len() + ICRC_LEN;
+        let cost = self.admit(shared, batch, link, len)?;
+        let Some(out) = batch.push(link.path, len) else {
+            return Err(Turn::BatchFull);
+        };
+        emit(&headers, out, 0);
+        self.requester.requests_out += 1;
+        self.note_sent(shared, 1, len, cost);
+        Ok(len)
+    }
+
+    /// What a packet of `len` bytes costs, if the peer's window has room for it.
+    fn admit(&mut self, shared: &mut Shared, batch: &TxBatch, link: &Link, len: usize) -> Result<u32, Turn> {
+        let in_train = batch
+            .packets()
+            .last()
+            .is_some_and(|last| last.len as usize == len && last.path == link.path);
+        let cost = packet_cost(len, in_train);
+        if shared.peers.admits(link.peer, self.id.slot, cost) {
+            Ok(cost)
+        } else {
+            shared.peers.wait(link.peer, self.id.slot);
+            Err(Turn::Waiting)
+        }
+    }
+
+    fn request_headers(&self, link: &Link, opcode: Opcode) -> Headers {
+        let mut bth = Bth::new(opcode, link.dest_qp, self.requester.next.psn());
+        bth.pkey = PARTITION;
+        bth.ack_request = true;
+        Headers::new(bth)
+    }
+
+    /// Whether the packet asks for an acknowledgement: the last of a message always does, and so many others that the
+    /// window keeps moving.
+    fn wants_ack(&mut self, shared: &Shared, link: &Link, len: usize, cost: u32, is_last: bool) -> bool {
+        let peer = shared.peers.get(link.peer);
+        let r = &mut self.requester;
+        r.unasked_packets += 1;
+        r.unasked_bytes += cost;
+        let is_last_before_limit = peer.in_flight() + cost + packet_cost(len, true) > peer.window();
+        let wants = is_last
+            || is_last_before_limit
+            || r.unasked_packets >= ACK_REQUEST_EVERY
+            || r.unasked_bytes >= peer.window() / 4
+            || r.pace == Pace::Probe;
+        if wants {
+            r.unasked_packets = 0;
+            r.unasked_bytes = 0;
+        }
+        wants
+    }
+}
+
+/// The packet at `index` of a SEND or WRITE; AckReq is set on the last one.
+fn data_packet(link: &Link, wqe: &SendWqe, index: u32) -> DataPacket {
+    let offset = u64::from(index) * u64::from(link.mtu);
+    let payload_len = (u64::from(wqe.length) - offset).min(u64::from(link.mtu)) as usize;
+    let is_last = offset + payload_len as u64 == u64::from(wqe.length);
+    let place = Place::of(index == 0, is_last);
+    let mut bth = Bth::new(opcode(&wqe.op, place), link.dest_qp, roce_wire::Psn::new(0));
+    bth.pkey = PARTITION;
+    bth.pad = pad_len(payload_len);
+    bth.ack_request = place.ends_message();
+    let mut headers = Headers::new(bth);
+    match wqe.op {
+        Operation::Send {
+            tail: SendTail::Immediate(imm),
+        } if is_last => {
+            headers.immediate = Some(ImmDt(imm.to_be_bytes()));
+        }
+        Operation::Send {
+            tail: SendTail::Invalidate(rkey),
+        } if is_last => {
+            headers.invalidate = Some(Ieth(RKey(rkey.0)));
+        }
+        Operation::Write { remote, imm } => {
+            headers.reth = Some(Reth {
+                va: remote.addr,
+                rkey: RKey(remote.rkey.0),
+                dma_length: wqe.length,
+            });
+            headers.immediate = imm.filter(|_| is_last).map(|imm| ImmDt(imm.to_be_bytes()));
+        }
+        Operation::Send { .. }
+        | Operation::Read { .. }
+        | Operation::CompareSwap { .. }
+        | Operation::FetchAdd { .. } => {}
+    }
+    // A solicited event belongs to messages that end in a receive completion.
+    let completes_receive = match wqe.op {
+        Operation::Send { .. } => true,
+        Operation::Write { imm, .. } => imm.is_some(),
+        Operation::Read { .. } | Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => false,
+    };
+    headers.bth.solicited = is_last && completes_receive && wqe.flags.contains(SendFlags::SOLICITED);
+    DataPacket {
+        headers,
+        offset,
+        payload_len,
+    }
+}
+
+fn opcode(op: &Operation, place: Place) -> Opcode {
+    use Place::{First, Last, Middle, Only};
+    match (op, place) {
+        (Operation::Send { .. }, First) => Opcode::RC_SEND_FIRST,
+        (Operation::Send { .. }, Middle) => Opcode::RC_SEND_MIDDLE,
+        (
+            Operation::Send {
+                tail: SendTail::Plain,
+            },
+            Last,
+        ) => Opcode::RC_SEND_LAST,
+        (
+            Operation::Send {
+                tail: SendTail::Plain,
+            },
+            Only,
+        ) => Opcode::RC_SEND_ONLY,
+        (
+            Operation::Send {
+                tail: SendTail::Immediate(_),
+            },
+            Last,
+        ) => Opcode::RC_SEND_LAST_WITH_IMMEDIATE,
+        (
+            Operation::Send {
+                tail: SendTail::Immediate(_),
+            },
+            Only,
+        ) => Opcode::RC_SEND_ONLY_WITH_IMMEDIATE,
+        (
+            Operation::Send {
+                tail: SendTail::Invalidate(_),
+            },
+            Last,
+        ) => Opcode::RC_SEND_LAST_WITH_INVALIDATE,
+        (
+            Operation::Send {
+                tail: SendTail::Invalidate(_),
+            },
+            Only,
+        ) => Opcode::RC_SEND_ONLY_WITH_INVALIDATE,
+        (Operation::Write { .. }, First) => Opcode::RC_WRITE_FIRST,
+        (Operation::Write { .. }, Middle) => Opcode::RC_WRITE_MIDDLE,
+        (Operation::Write { imm: None, .. }, Last) => Opcode::RC_WRITE_LAST,
+        (Operation::Write { imm: None, .. }, Only) => Opcode::RC_WRITE_ONLY,
+        (Operation::Write { imm: Some(_), .. }, Last) => Opcode::RC_WRITE_LAST_WITH_IMMEDIATE,
+        (Operation::Write { imm: Some(_), .. }, Only) => Opcode::RC_WRITE_ONLY_WITH_IMMEDIATE,
+        (Operation::Read { .. }, _) => Opcode::RC_READ_REQUEST,
+        (Operation::CompareSwap { .. }, _) => Opcode::RC_COMPARE_SWAP,
+        (Operation::FetchAdd { .. }, _) => Opcode::RC_FETCH_ADD,
+    }
+}
+
+/// Write headers and zero padding; the room for the payload comes back.
+pub(in crate::qp) fn emit<'a>(headers: &Headers, out: &'a mut [u8], payload_len: usize) -> &'a mut [u8] {
+    let headers_len = headers.emit(out).expect("the packet was sized for these headers");
+    let body = &mut out[headers_len..];
+    let pad = usize::from(headers.bth.pad);
+    body[payload_len..payload_len + pad].fill(0);
+    &mut body[..payload_len]
+}

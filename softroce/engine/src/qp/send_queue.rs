@@ -1,0 +1,311 @@
+//! The send queue: a ring of work requests, allocated once.
+
+use verbs_api::{Payload, RKey, RemoteAddr, SendFlags, Sge, WcOpcode, WcStatus};
+
+use crate::psn::Seq;
+use crate::{SendOperation, SendRequest};
+
+/// What a queued request does: the operations of a reliable connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Send {
+        tail: SendTail,
+    },
+    Write {
+        remote: RemoteAddr,
+        imm: Option<u32>,
+    },
+    Read {
+        remote: RemoteAddr,
+    },
+    CompareSwap {
+        remote: RemoteAddr,
+        compare: u64,
+        swap: u64,
+    },
+    FetchAdd {
+        remote: RemoteAddr,
+        add: u64,
+    },
+}
+
+/// What the last packet of a SEND carries besides data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendTail {
+    Plain,
+    Immediate(u32),
+    Invalidate(RKey),
+}
+
+impl Operation {
+    /// `None` for operations that a reliable connection does not offer here.
+    pub(crate) fn of(op: &SendOperation) -> Option<Operation> {
+        Some(match *op {
+            SendOperation::Send { imm: None } => Operation::Send {
+                tail: SendTail::Plain,
+            },
+            SendOperation::Send { imm: Some(imm) } => Operation::Send {
+                tail: SendTail::Immediate(imm),
+            },
+            SendOperation::SendWithInvalidate { rkey } => Operation::Send {
+                tail: SendTail::Invalidate(rkey),
+            },
+            SendOperation::Write { remote, imm } => Operation::Write { remote, imm },
+            SendOperation::Read { remote } => Operation::Read { remote },
+            SendOperation::CompareSwap {
+                remote,
+                compare,
+                swap,
+            } => Operation::CompareSwap {
+                remote,
+                compare,
+                swap,
+            },
+            SendOperation::FetchAdd { remote, add } => Operation::FetchAdd { remote, add },
+            SendOperation::SendTo { .. }
+            | SendOperation::AtomicWrite { .. }
+            | SendOperation::Flush { .. }
+            | SendOperation::LocalInvalidate { .. }
+            | SendOperation::BindMw { .. } => return None,
+        })
+    }
+
+    /// READs and atomics: the responder answers with data, and holds a resource for each.
+    pub(crate) fn has_response(&self) -> bool {
+        match self {
+            Operation::Read { .. } | Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => true,
+            Operation::Send { .. } | Operation::Write { .. } => false,
+        }
+    }
+
+    pub(crate) fn is_atomic(&self) -> bool {
+        match self {
+            Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => true,
+            Operation::Send { .. } | Operation::Write { .. } | Operation::Read { .. } => false,
+        }
+    }
+
+    pub(crate) fn wc_opcode(&self) -> WcOpcode {
+        match self {
+            Operation::Send { .. } => WcOpcode::Send,
+            Operation::Write { .. } => WcOpcode::RdmaWrite,
+            Operation::Read { .. } => WcOpcode::RdmaRead,
+            Operation::CompareSwap { .. } => WcOpcode::CompSwap,
+            Operation::FetchAdd { .. } => WcOpcode::FetchAdd,
+        }
+    }
+}
+
+/// Where a request's bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// In this many entries of the ring's own array.
+    Sges(u16),
+    /// In the ring's inline room.
+    Inline,
+}
+
+/// A request in the ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendWqe {
+    pub(crate) wr_id: u64,
+    pub(crate) op: Operation,
+    pub(crate) flags: SendFlags,
+    /// Whether its success is reported.
+    pub(crate) is_signaled: bool,
+    /// Bytes of the whole message.
+    pub(crate) length: u32,
+    source: Source,
+    /// First and last PSN; valid once the request has begun.
+    pub(crate) first: Seq,
+    pub(crate) last: Seq,
+    /// READ only: from here on it is asked for in pieces of equal size (moves when it is asked for again).
+    pub(crate) read_base: Seq,
+    /// READ only: it was asked for again, so answers to the old question may still arrive.
+    pub(crate) is_asked_again: bool,
+}
+
+/// The ring. Requests are named by a number that only grows.
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    ring: Box<[SendWqe]>,
+    sges: Box<[Sge]>,
+    inline: Box<[u8]>,
+    depth: u32,
+    max_sge: usize,
+    max_inline: usize,
+    /// Oldest request that is not complete.
+    head: u64,
+    /// Next number to be posted.
+    tail: u64,
+}
+
+/// Why a request does not fit the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    Full { depth: u32 },
+    TooManySges { given: usize, limit: usize },
+    TooMuchInline { given: usize, limit: usize },
+    TooLong { bytes: u64 },
+}
+
+/// The longest message of any kind, bytes (IBA C9-94).
+pub(crate) const MAX_MESSAGE_BYTES: u64 = 1 << 31;
+
+impl SendQueue {
+    pub(crate) fn new(depth: u32, max_sge: u32, max_inline: u32) -> Self {
+        let slots = depth.max(1).next_power_of_two() as usize;
+        let empty = SendWqe {
+            wr_id: 0,
+            op: Operation::Send {
+                tail: SendTail::Plain,
+            },
+            flags: SendFlags::empty(),
+            is_signaled: false,
+            length: 0,
+            source: Source::Sges(0),
+            first: Seq::default(),
+            last: Seq::default(),
+            read_base: Seq::default(),
+            is_asked_again: false,
+        };
+        SendQueue {
+            ring: vec![empty; slots].into_boxed_slice(),
+            sges: vec![Sge::default(); slots * max_sge as usize].into_boxed_slice(),
+            inline: vec![0; slots * max_inline as usize].into_boxed_slice(),
+            depth,
+            max_sge: max_sge as usize,
+            max_inline: max_inline as usize,
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    fn slot(&self, number: u64) -> usize {
+        (number & (self.ring.len() as u64 - 1)) as usize
+    }
+
+    pub(crate) fn head(&self) -> u64 {
+        self.head
+    }
+
+    pub(crate) fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    pub(crate) fn get(&self, number: u64) -> &SendWqe {
+        debug_assert!(self.head <= number && number < self.tail);
+        &self.ring[self.slot(number)]
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u64) -> &mut SendWqe {
+        debug_assert!(self.head <= number && number < self.tail);
+        let slot = self.slot(number);
+        &mut self.ring[slot]
+    }
+
+    /// Check a request and queue it, inline data included.
+    pub(crate) fn push(
+        &mut self,
+        request: &SendRequest<'_>,
+        op: Operation,
+        is_signaled: bool,
+    ) -> Result<(), Refusal> {
+        if self.tail - self.head >= u64::from(self.depth) {
+            return Err(Refusal::Full { depth: self.depth });
+        }
+        let slot = self.slot(self.tail);
+        let (source, length) = match request.payload {
+            Payload::Sges(sges) => {
+                if sges.len() > self.max_sge {
+                    return Err(Refusal::TooManySges {
+                        given: sges.len(),
+                        limit: self.max_sge,
+                    });
+                }
+                let start = slot * self.max_sge;
+                self.sges[start..start + sges.len()].copy_from_slice(sges);
+                (
+                    Source::Sges(sges.len() as u16),
+                    sges.iter().map(|sge| u64::from(sge.length)).sum(),
+                )
+            }
+            Payload::Inline(bytes) => {
+                if bytes.len() > self.max_inline {
+                    return Err(Refusal::TooMuchInline {
+                        given: bytes.len(),
+                        limit: self.max_inline,
+                    });
+                }
+                let start = slot * self.max_inline;
+                self.inline[start..start + bytes.len()].copy_from_slice(bytes);
+                (Source::Inline, bytes.len() as u64)
+            }
+        };
+        if length > MAX_MESSAGE_BYTES {
+            return Err(Refusal::TooLong { bytes: length });
+        }
+        let wqe = &mut self.ring[slot];
+        wqe.wr_id = request.wr_id;
+        wqe.op = op;
+        wqe.flags = request.flags;
+        wqe.is_signaled = is_signaled;
+        wqe.length = length as u32;
+        wqe.source = source;
+        wqe.is_asked_again = false;
+        self.tail += 1;
+        Ok(())
+    }
+
+    /// The oldest request is complete: free its place.
+    pub(crate) fn pop(&mut self) -> SendWqe {
+        let wqe = *self.get(self.head);
+        self.head += 1;
+        wqe
+    }
+
+    /// Forget everything.
+    pub(crate) fn clear(&mut self) {
+        self.head = self.tail;
+    }
+
+    /// The inline bytes of a request, or its entries.
+    pub(crate) fn data(&self, number: u64) -> Data<'_> {
+        let slot = self.slot(number);
+        let wqe = &self.ring[slot];
+        match wqe.source {
+            Source::Sges(count) => {
+                let start = slot * self.max_sge;
+                Data::Sges(&self.sges[start..start + usize::from(count)])
+            }
+            Source::Inline => {
+                let start = slot * self.max_inline;
+                Data::Inline(&self.inline[start..start + wqe.length as usize])
+            }
+        }
+    }
+}
+
+/// A request's bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Data<'a> {
+    Sges(&'a [Sge]),
+    Inline(&'a [u8]),
+}
+
+/// A request that cannot go on. It fails once everything before it has been acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LocalFault {
+    /// The first packet that could not be made.
+    pub(crate) at: Seq,
+    pub(crate) status: WcStatus,
+}
+
+/// Packets that a message of `length` bytes takes: one even when it is empty.
+pub(crate) fn packets_of(length: u32, mtu: u32) -> u32 {
+    length.div_ceil(mtu).max(1)
+}

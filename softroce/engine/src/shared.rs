@@ -1,0 +1,77 @@
+//! What all queue pairs of an engine act on: memory, completion queues, timers, budgets, counters.
+
+use std::collections::VecDeque;
+
+use verbs_api::{EventKind, Wc};
+
+use crate::budget::{PeerId, Peers, ReadBudget};
+use crate::counters::Counters;
+use crate::cq::{CompletionQueues, Pushed, Solicited};
+use crate::memory::Memory;
+use crate::slot_list::SlotList;
+use crate::timer::Timers;
+use crate::{CqId, EngineEvent, Time};
+
+/// Everything of an engine but its queue pairs.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// The time of the call that is being served.
+    pub(crate) now: Time,
+    pub(crate) memory: Memory,
+    pub(crate) cqs: CompletionQueues,
+    pub(crate) counters: Counters,
+    pub(crate) events: VecDeque<EngineEvent>,
+    pub(crate) timers: Timers,
+    pub(crate) peers: Peers,
+    pub(crate) reads: ReadBudget,
+    /// Slots of queue pairs that may have packets to send.
+    pub(crate) ready: SlotList,
+    /// Slots of queue pairs with an acknowledgement that may wait.
+    pub(crate) acks: SlotList,
+    /// A completion queue that overflowed: its queue pairs must fail. One a call is enough, the others overflow again.
+    pub(crate) overflowed: VecDeque<CqId>,
+    /// How long an acknowledgement may wait, ns.
+    pub(crate) ack_delay_ns: u64,
+    /// The own socket is filling up: ask senders to slow down.
+    pub(crate) is_pressed: bool,
+    /// Number of the current transmit call.
+    pub(crate) batch_number: u64,
+}
+
+impl Shared {
+    /// Report a completion. On an overflow the completion is lost, and the queue's users fail when the call ends.
+    pub(crate) fn complete(&mut self, cq: CqId, wc: Wc, solicited: Solicited) {
+        match self.cqs.push(cq, wc, solicited) {
+            Pushed::Quietly | Pushed::Lost => {}
+            Pushed::Notify => self.events.push_back(EngineEvent::CqNotify(cq)),
+            Pushed::Overflowed => {
+                self.events.push_back(EngineEvent::Cq(cq, EventKind::CqErr));
+                self.overflowed.push_back(cq);
+            }
+        }
+    }
+
+    /// Raise an asynchronous event of a queue pair.
+    pub(crate) fn raise(&mut self, qpn: u32, kind: EventKind) {
+        self.events.push_back(EngineEvent::Qp(qpn, kind));
+    }
+
+    /// Make room in all lists for queue pairs in slots `0..count`.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        self.timers.reserve(count);
+        self.peers.reserve(count);
+        self.reads.reserve(count);
+        self.ready.reserve(count);
+        self.acks.reserve(count);
+    }
+
+    /// Let queue pairs that waited for room toward `peer`, or for READ responses, try again.
+    pub(crate) fn wake_waiting(&mut self, peer: PeerId) {
+        if let Some(slot) = self.peers.wake(peer) {
+            self.ready.push(slot);
+        }
+        if let Some(slot) = self.reads.wake() {
+            self.ready.push(slot);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! RDMA processes for tests: one end of a conversation each. `e2e::peer` has what they do.
+#![deny(unsafe_code)]
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use e2e::peer::{Line, Path, Role, incast, interop, passive, pulse};
+use serde_json::{Value, json};
+use verbs_api::Provider;
+use verbs_native::Native;
+
+#[derive(Parser, Debug)]
+struct Cli {
+    /// Whose verbs to use
+    #[arg(long, value_enum)]
+    provider: Chosen,
+    #[command(subcommand)]
+    part: Part,
+}
+
+#[derive(ValueEnum, Debug, Clone, Copy)]
+enum Chosen {
+    /// The first device of the installed libibverbs
+    Native,
+}
+
+#[derive(Subcommand, Debug)]
+enum Part {
+    /// Every operation with the kernel's rxe, or with another process of this program
+    Interop(Meeting),
+    /// One small message forth and back each few milliseconds
+    Pulse {
+        #[command(flatten)]
+        meeting: Meeting,
+        /// The caller: how long
+        #[arg(long, default_value_t = 1)]
+        seconds: u64,
+        /// ACK timeout exponent
+        #[arg(long, default_value_t = 14)]
+        timeout: u8,
+        /// Attempts after the first
+        #[arg(long, default_value_t = 7)]
+        retry_cnt: u8,
+        /// The listener: fork a child once connected, which sleeps and keeps everything that it inherited
+        #[arg(long)]
+        fork: bool,
+    },
+    /// Many processes, each with many queue pairs, into one
+    Incast {
+        #[command(flatten)]
+        meeting: Meeting,
+        /// The listener: callers
+        #[arg(long, default_value_t = 8)]
+        sources: usize,
+        /// Queue pairs of each caller
+        #[arg(long, default_value_t = 8)]
+        qps: usize,
+    },
+    /// A sleeping target and its visitor
+    Passive {
+        #[command(flatten)]
+        meeting: Meeting,
+        /// The caller: WRITEs, and as many READs
+        #[arg(long, default_value_t = 10_000)]
+        count: u64,
+        /// The caller: seconds without a message before the end
+        #[arg(long, default_value_t = 0)]
+        idle_seconds: u64,
+    },
+    /// Words that must not tear
+    Words {
+        #[command(flatten)]
+        meeting: Meeting,
+        /// The caller: WRITEs, and as many READs
+        #[arg(long, default_value_t = 1_000_000)]
+        count: u64,
+    },
+}
+
+/// Where the two ends meet; the device is on the same address.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+struct Meeting {
+    /// Wait here for a call
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// Call there
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    call: Option<SocketAddr>,
+}
+
+impl Meeting {
+    /// The connections, one but for a listener with several callers.
+    fn meet(&self, callers: usize) -> Result<(Role, Vec<Line>)> {
+        match (self.listen, self.call) {
+            (Some(address), None) => Ok((Role::Listener, Line::listen(address, callers)?)),
+            (None, Some(address)) => Ok((Role::Caller, vec![Line::call(address)?])),
+            _ => bail!("one of --listen and --call"),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("peer: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<()> {
+    let (meeting, callers) = match &cli.part {
+        Part::Interop(meeting)
+        | Part::Pulse { meeting, .. }
+        | Part::Passive { meeting, .. }
+        | Part::Words { meeting, .. } => (meeting, 1),
+        Part::Incast { meeting, sources, .. } => (meeting, *sources),
+    };
+    let (role, lines) = meeting.meet(callers)?;
+    match cli.provider {
+        Chosen::Native => play(&cli.part, role, lines, &Native::new()?, &|| json!({})),
+    }
+}
+
+/// Plays a part; prints what it found, and `counters` as they are at the end.
+fn play<P: Provider>(
+    part: &Part,
+    role: Role,
+    mut lines: Vec<Line>,
+    provider: &P,
+    counters: &dyn Fn() -> Value,
+) -> Result<()> {
+    let line = lines.first_mut().context("nobody called")?;
+    let mut found = match (part, role) {
+        (Part::Interop(_), _) => {
+            let sent_twice = || counters()["retransmitted_packets"].as_u64().unwrap_or(0);
+            interop::converse(provider, line, role, &sent_twice).map(|()| json!({}))
+        }
+        (
+            Part::Pulse {
+                timeout,
+                retry_cnt,
+                fork,
+                ..
+            },
+            Role::Listener,
+        ) => pulse::answer(provider, line, path(*timeout, *retry_cnt), || fork_if(*fork)).map(|()| json!({})),
+        (
+            Part::Pulse {
+                timeout,
+                retry_cnt,
+                seconds,
+                ..
+            },
+            Role::Caller,
+        ) => pulse::pulse(
+            provider,
+            line,
+            path(*timeout, *retry_cnt),
+            Duration::from_secs(*seconds),
+        ),
+        (Part::Incast { qps, .. }, Role::Listener) => {
+            incast::target(provider, lines, *qps).map(|()| json!({}))
+        }
+        (Part::Incast { qps, .. }, Role::Caller) => incast::source(provider, line, *qps).map(|()| json!({})),
+        (Part::Passive { .. }, Role::Listener) => passive::sleep(provider, line).map(|()| json!({})),
+        (
+            Part::Passive {
+                count, idle_seconds, ..
+            },
+            Role::Caller,
+        ) => passive::visit(provider, line, *count, Duration::from_secs(*idle_seconds)),
+        (Part::Words { .. }, Role::Listener) => passive::spin(provider, line),
+        (Part::Words { count, .. }, Role::Caller) => passive::tear(provider, line, *count),
+    }?;
+    found["counters"] = counters();
+    println!("{found}");
+    Ok(())
+}
+
+fn path(timeout: u8, retry_cnt: u8) -> Path {
+    Path {
+        timeout,
+        retry_cnt,
+        rd_atomic: 4,
+    }
+}
+
+fn fork_if(wanted: bool) {
+    if wanted {
+        fork_sleeper();
+    }
+}
+
+/// Forks a child that keeps what it inherited and only sleeps; prints its process id.
+#[allow(unsafe_code)]
+fn fork_sleeper() {
+    // SAFETY: the child makes only calls that are safe after a fork of a threaded process, and never returns.
+    match unsafe { nix::unistd::fork() } {
+        Ok(nix::unistd::ForkResult::Child) => loop {
+            nix::unistd::pause();
+        },
+        Ok(nix::unistd::ForkResult::Parent { child }) => println!("{}", json!({ "child": child.as_raw() })),
+        Err(error) => println!("{}", json!({ "fork_error": error.to_string() })),
+    }
+}
