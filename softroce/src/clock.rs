@@ -14,14 +14,19 @@ pub struct MonotonicClock;
 
 impl Clock for MonotonicClock {
     fn now(&self) -> Time {
-        let mut moment = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        // SAFETY: `moment` is a valid place for one timespec, and the clock id is a constant that Linux always knows.
-        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut moment) };
-        Time::from_nanos(moment.tv_sec as u64 * 1_000_000_000 + moment.tv_nsec as u64)
+        Time::from_nanos(monotonic_ns())
     }
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut moment = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `moment` is a valid place for one timespec, and the clock id is a constant that Linux always knows.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut moment) };
+    moment.tv_sec as u64 * 1_000_000_000 + moment.tv_nsec as u64
 }
 
 #[cfg(test)]

@@ -9,6 +9,18 @@ use std::os::fd::RawFd;
 
 use softroce_engine::{PortConfig, RxMeta, TxBatch};
 
+mod control;
+mod links;
+mod seal;
+mod slice;
+mod steering;
+mod steward;
+mod sys;
+mod train;
+mod udp;
+
+pub use udp::{Endpoint, Trains, UdpFabric, UdpOptions};
+
 /// The way of a device to its peers. All methods return at once; none allocates after opening except
 /// [`fds`](Fabric::fds) and [`port`](Fabric::port).
 pub trait Fabric: Send {

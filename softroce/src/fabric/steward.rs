@@ -1,0 +1,381 @@
+//! Keeps the steering table of the address right, as far as this member can.
+//!
+//! Sans-I/O: it is told what happened and says what to do ([`Action`]). A member is only responsible for its own entry:
+//! it sends an *echo*, a packet that is steered as its data is, and sees whether that comes back. If not, it sends a
+//! *probe* to every position; who gets one answers; the member attaches a table of what it learnt and tells the
+//! others, each of which then checks its own entry. So two members that attach at once repair each other, and a
+//! stopped member that swallows another's packets is found out by the echo that does not return.
+
+use super::slice::{SLICE_COUNT, Slice};
+use super::steering::Table;
+
+/// How long an echo may take. The kernel has put it into the own receive queue, if that is where it goes, in
+/// microseconds; the rest is for the own thread to get a processor.
+const ECHO_PATIENCE_NS: u64 = 2_000_000;
+/// How long answers may take, for which threads of other processes must get a processor.
+const ANSWER_PATIENCE_NS: u64 = 5_000_000;
+/// Checks after a change, as delays from the one before. The kernel moves sockets a little after the links of a killed
+/// process have closed, so one check is not enough.
+const CHECK_DELAYS_NS: [u64; 5] = [0, 1_000_000, 5_000_000, 20_000_000, 100_000_000];
+/// Between checks when nothing changes, while there are other members.
+const HEARTBEAT_NS: u64 = 1_000_000_000;
+/// Least time from a check that succeeded to the next one that a stray packet asks for.
+const STRAY_PAUSE_NS: u64 = 1_000_000;
+/// Repairs that fail in a row are spaced out, from the first to the second of these.
+const BACKOFF_NS_MIN: u64 = 1_000_000;
+const BACKOFF_NS_MAX: u64 = 500_000_000;
+/// Positions asked beyond the members known, in case others have just joined; more after each repair that failed,
+/// since then somebody is there whom we do not know.
+const PROBES_EXTRA: usize = 1;
+const PROBES_EXTRA_A_FAILURE: usize = 8;
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Send an echo with this number.
+    SendEcho { round: u32 },
+    /// Send a probe with this number to each of the first positions.
+    SendProbes { round: u32, positions: u8 },
+    /// Attach [`Steward::table`] and send it to all members.
+    AttachTable,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nothing under way.
+    Resting,
+    /// An echo is out.
+    Checking {
+        round: u32,
+        give_up_at_ns: u64,
+        purpose: Purpose,
+    },
+    /// Probes are out.
+    Probing {
+        round: u32,
+        give_up_at_ns: u64,
+        positions: u8,
+        attempt: Attempt,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// To see whether a repair is needed.
+    Routine,
+    /// To see whether the repair has helped.
+    AfterRepair,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    First,
+    /// After a table was attached for its rule about probes alone.
+    WithRule,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Steward {
+    own: Slice,
+    members: [bool; SLICE_COUNT],
+    table: Table,
+    phase: Phase,
+    /// The lowest position by which each slice answered in the round of probes.
+    answers: [Option<u8>; SLICE_COUNT],
+    answers_received: usize,
+    round: u32,
+    next_check_ns: Option<u64>,
+    checks_since_change: usize,
+    last_success_ns: u64,
+    repairs_failed: u32,
+    actions: [Option<Action>; 2],
+}
+
+impl Steward {
+    /// `first_round` should differ between members and lives, so that late answers to others mean nothing.
+    pub(super) fn new(own: Slice, first_round: u32) -> Self {
+        Steward {
+            own,
+            members: [false; SLICE_COUNT],
+            table: Table::EMPTY,
+            phase: Phase::Resting,
+            answers: [None; SLICE_COUNT],
+            answers_received: 0,
+            round: first_round,
+            next_check_ns: None,
+            checks_since_change: 0,
+            last_success_ns: 0,
+            repairs_failed: 0,
+            actions: [None; 2],
+        }
+    }
+
+    /// The table as this member knows it.
+    pub(super) fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Whether the own entry was found right, and nothing has happened since.
+    pub(super) fn is_settled(&self) -> bool {
+        self.phase == Phase::Resting && self.repairs_failed == 0 && self.checks_since_change > 0
+    }
+
+    /// What to do next; the caller asks until there is nothing.
+    pub(super) fn poll_action(&mut self) -> Option<Action> {
+        self.actions.iter_mut().find_map(Option::take)
+    }
+
+    /// When [`timeout`](Steward::timeout) wants to be called.
+    pub(super) fn next_timeout_ns(&self) -> Option<u64> {
+        match self.phase {
+            Phase::Resting => self.next_check_ns,
+            Phase::Checking { give_up_at_ns, .. } | Phase::Probing { give_up_at_ns, .. } => {
+                Some(give_up_at_ns)
+            }
+        }
+    }
+
+    /// Begin: the own socket has just joined the group, and the members known so far have been noted.
+    pub(super) fn join(&mut self, now_ns: u64) {
+        self.checks_since_change = 0;
+        self.start_probing(now_ns, Attempt::First);
+    }
+
+    /// There is another member (who puts itself into the table).
+    pub(super) fn member_joined(&mut self, now_ns: u64, slice: Slice) {
+        self.members[slice.index()] = true;
+        if self.next_check_ns.is_none() {
+            self.next_check_ns = Some(now_ns + HEARTBEAT_NS);
+        }
+    }
+
+    /// A member has gone, so that another now has its position.
+    pub(super) fn member_left(&mut self, now_ns: u64, slice: Slice) {
+        self.members[slice.index()] = false;
+        self.table.forget(slice);
+        self.checks_since_change = 0;
+        self.check_soon(now_ns);
+    }
+
+    /// Another member has attached this table.
+    pub(super) fn table_announced(&mut self, now_ns: u64, entries: impl Iterator<Item = (Slice, u8)>) {
+        self.table = Table::EMPTY;
+        for (slice, position) in entries {
+            self.table.set(slice, position);
+        }
+        self.check_soon(now_ns);
+    }
+
+    /// Another member got packets of ours.
+    pub(super) fn packets_went_astray(&mut self, now_ns: u64) {
+        if self.phase == Phase::Resting
+            && self.repairs_failed == 0
+            && now_ns.saturating_sub(self.last_success_ns) >= STRAY_PAUSE_NS
+        {
+            self.check_soon(now_ns);
+        }
+    }
+
+    /// The own echo came back.
+    pub(super) fn echo_returned(&mut self, now_ns: u64, round: u32) {
+        if !matches!(self.phase, Phase::Checking { round: awaited, .. } if awaited == round) {
+            return;
+        }
+        self.repairs_failed = 0;
+        self.last_success_ns = now_ns;
+        self.checks_since_change += 1;
+        let delay_ns = CHECK_DELAYS_NS
+            .get(self.checks_since_change)
+            .copied()
+            .unwrap_or(HEARTBEAT_NS);
+        self.next_check_ns = (!self.is_alone()).then_some(now_ns + delay_ns);
+        self.phase = Phase::Resting;
+    }
+
+    /// The own echo came to another member.
+    pub(super) fn echo_missed(&mut self, now_ns: u64, round: u32) {
+        if matches!(self.phase, Phase::Checking { round: awaited, .. } if awaited == round) {
+            self.check_failed(now_ns);
+        }
+    }
+
+    /// The probe for `position` reached `slice` (which may be ourselves).
+    pub(super) fn probe_answered(&mut self, now_ns: u64, round: u32, position: u8, slice: Slice) {
+        match self.phase {
+            Phase::Probing {
+                round: awaited,
+                positions,
+                ..
+            } if awaited == round && position < positions => {
+                let lowest = &mut self.answers[slice.index()];
+                // A probe beyond the last socket goes anywhere, so the lowest position is the true one.
+                *lowest = Some(lowest.map_or(position, |known| known.min(position)));
+                self.answers_received += 1;
+                if self.knows_enough() {
+                    self.finish_probing(now_ns);
+                }
+            }
+            Phase::Resting | Phase::Checking { .. } | Phase::Probing { .. } => {}
+        }
+    }
+
+    /// The time that [`next_timeout_ns`](Steward::next_timeout_ns) named has come.
+    pub(super) fn timeout(&mut self, now_ns: u64) {
+        match self.phase {
+            Phase::Resting => {
+                if self.next_check_ns.is_some_and(|at_ns| at_ns <= now_ns) {
+                    self.start_check(now_ns, Purpose::Routine);
+                }
+            }
+            Phase::Checking { give_up_at_ns, .. } => {
+                if give_up_at_ns <= now_ns {
+                    self.check_failed(now_ns);
+                }
+            }
+            Phase::Probing { give_up_at_ns, .. } => {
+                if give_up_at_ns <= now_ns {
+                    self.finish_probing(now_ns);
+                }
+            }
+        }
+    }
+
+    fn is_alone(&self) -> bool {
+        !self.members.contains(&true)
+    }
+
+    fn push(&mut self, action: Action) {
+        // At most two are pending: a table and the echo that tests it. A newer echo or probe replaces an older one.
+        let place = usize::from(action != Action::AttachTable);
+        self.actions[place] = Some(action);
+    }
+
+    fn check_soon(&mut self, now_ns: u64) {
+        match self.phase {
+            Phase::Resting => self.start_check(now_ns, Purpose::Routine),
+            // What is under way ends with a check, but that may have begun before the change.
+            Phase::Checking { .. } | Phase::Probing { .. } => self.checks_since_change = 0,
+        }
+    }
+
+    fn start_check(&mut self, now_ns: u64, purpose: Purpose) {
+        self.round = self.round.wrapping_add(1);
+        self.phase = Phase::Checking {
+            round: self.round,
+            give_up_at_ns: now_ns + ECHO_PATIENCE_NS,
+            purpose,
+        };
+        self.push(Action::SendEcho { round: self.round });
+    }
+
+    fn check_failed(&mut self, now_ns: u64) {
+        match self.phase {
+            Phase::Checking {
+                purpose: Purpose::AfterRepair,
+                ..
+            } => self.rest_before_repair(now_ns),
+            Phase::Checking {
+                purpose: Purpose::Routine,
+                ..
+            }
+            | Phase::Resting
+            | Phase::Probing { .. } => {
+                self.start_probing(now_ns, Attempt::First);
+            }
+        }
+    }
+
+    /// The repair did not help. The next check comes after a pause, and starts another repair if it fails too.
+    fn rest_before_repair(&mut self, now_ns: u64) {
+        let backoff_ns = (BACKOFF_NS_MIN << self.repairs_failed.min(16)).min(BACKOFF_NS_MAX);
+        // Members that repair against each other must not do so in step.
+        let jitter_ns = backoff_ns / 256 * u64::from(self.own.number()) / 2;
+        self.repairs_failed += 1;
+        self.phase = Phase::Resting;
+        self.next_check_ns = Some(now_ns + backoff_ns + jitter_ns);
+    }
+
+    fn start_probing(&mut self, now_ns: u64, attempt: Attempt) {
+        let others = self.members.iter().filter(|member| **member).count();
+        let extra = PROBES_EXTRA + PROBES_EXTRA_A_FAILURE * self.repairs_failed as usize;
+        let positions = (others + 1).saturating_add(extra).min(usize::from(u8::MAX)) as u8;
+        self.round = self.round.wrapping_add(1);
+        self.answers = [None; SLICE_COUNT];
+        self.answers_received = 0;
+        self.phase = Phase::Probing {
+            round: self.round,
+            give_up_at_ns: now_ns + ANSWER_PATIENCE_NS,
+            positions,
+            attempt,
+        };
+        self.push(Action::SendProbes {
+            round: self.round,
+            positions,
+        });
+    }
+
+    fn finish_probing(&mut self, now_ns: u64) {
+        let Phase::Probing {
+            attempt, positions, ..
+        } = self.phase
+        else {
+            return;
+        };
+        if attempt == Attempt::First && self.no_rule_is_attached(positions) {
+            // Attached without an own entry yet: what counts is the rule that lets probes find their position.
+            self.push(Action::AttachTable);
+            self.start_probing(now_ns, Attempt::WithRule);
+            return;
+        }
+        let Some(own_position) = self.answers[self.own.index()] else {
+            self.rest_before_repair(now_ns);
+            return;
+        };
+        self.rebuild_table(own_position);
+        self.push(Action::AttachTable);
+        self.start_check(now_ns, Purpose::AfterRepair);
+    }
+
+    /// The own position is known, and a position for everybody else: what is remembered will do, since each member
+    /// checks its own entry when it hears of the new table. So a stopped member keeps nobody waiting.
+    fn knows_enough(&self) -> bool {
+        let known =
+            |slice: Slice| self.answers[slice.index()].is_some() || self.table.position(slice).is_some();
+        self.answers[self.own.index()].is_some()
+            && (1..=u8::MAX)
+                .filter_map(Slice::new)
+                .all(|slice| !self.members[slice.index()] || known(slice))
+    }
+
+    /// Without a program the kernel sends all probes, which differ in nothing that it hashes, to one socket.
+    fn no_rule_is_attached(&self, positions: u8) -> bool {
+        let answerers = self.answers.iter().flatten().count();
+        match answerers {
+            0 => true,
+            1 => !self.is_alone() && self.answers_received == usize::from(positions),
+            _ => false,
+        }
+    }
+
+    /// Those who answered sit where they said; a member that did not (stopped, or slow) keeps its last known place
+    /// unless another has taken it.
+    fn rebuild_table(&mut self, own_position: u8) {
+        let remembered = self.table;
+        self.table = Table::EMPTY;
+        for slice in (1..=u8::MAX).filter_map(Slice::new) {
+            if let (true, Some(position)) = (self.members[slice.index()], remembered.position(slice)) {
+                self.table.set(slice, position);
+            }
+        }
+        for slice in (1..=u8::MAX).filter_map(Slice::new) {
+            if let Some(position) = self.answers[slice.index()] {
+                self.table.set(slice, position);
+            }
+        }
+        self.table.set(self.own, own_position);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+fn slice(number: u8) -> Slice {
+    Slice::new(number).unwrap()
+}
+
+fn actions(steward: &mut Steward) -> Vec<Action> {
+    std::iter::from_fn(|| steward.poll_action()).collect()
+}
+
+fn echo_round(actions: &[Action]) -> u32 {
+    match actions.last() {
+        Some(Action::SendEcho { round }) => *round,
+        other => panic!("an echo was expected, not {other:?}"),
+    }
+}
+
+fn probe_round(actions: &[Action]) -> u32 {
+    match actions.last() {
+        Some(Action::SendProbes { round, .. }) => *round,
+        other => panic!("probes were expected, not {other:?}"),
+    }
+}
+
+/// Slice 10 with a settled table, alone or with slice 20 at position 0.
+fn settled(with_other: bool) -> Steward {
+    let mut steward = Steward::new(slice(10), 100);
+    if with_other {
+        steward.member_joined(0, slice(20));
+    }
+    steward.join(0);
+    let round = probe_round(&actions(&mut steward));
+    if with_other {
+        steward.probe_answered(0, round, 1, slice(10));
+        steward.probe_answered(0, round, 0, slice(20));
+    } else {
+        steward.probe_answered(0, round, 0, slice(10));
+    }
+    let next = actions(&mut steward);
+    assert_eq!(next[0], Action::AttachTable);
+    steward.echo_returned(0, echo_round(&next));
+    assert!(steward.is_settled());
+    steward
+}
+
+#[test]
+fn the_first_member_attaches_a_table_and_then_needs_no_timer() {
+    let steward = settled(false);
+    assert_eq!(steward.table().position(slice(10)), Some(0));
+    assert_eq!(steward.next_timeout_ns(), None);
+}
+
+#[test]
+fn a_newcomer_learns_all_positions_and_checks_several_times_then_once_a_second() {
+    let mut steward = settled(true);
+    assert_eq!(steward.table().position(slice(10)), Some(1));
+    assert_eq!(steward.table().position(slice(20)), Some(0));
+    let mut now = 0;
+    let mut delays = Vec::new();
+    for _ in 0..6 {
+        let next = steward.next_timeout_ns().unwrap();
+        delays.push((next - now) / MS);
+        now = next;
+        steward.timeout(now);
+        let echo = echo_round(&actions(&mut steward));
+        steward.echo_returned(now, echo);
+    }
+    assert_eq!(delays, [1, 5, 20, 100, 1000, 1000]);
+}
+
+#[test]
+fn after_a_leave_a_member_whose_echo_returns_repairs_nothing() {
+    let mut steward = settled(true);
+    steward.member_left(MS, slice(20));
+    let next = actions(&mut steward);
+    assert_eq!(next.len(), 1);
+    steward.echo_returned(MS, echo_round(&next));
+    assert!(steward.is_settled());
+    assert_eq!(steward.table().position(slice(20)), None);
+}
+
+#[test]
+fn after_a_leave_the_member_that_was_moved_attaches_a_new_table() {
+    let mut steward = settled(true);
+    steward.member_joined(0, slice(30));
+    steward.member_left(MS, slice(20));
+    let echo = echo_round(&actions(&mut steward));
+    steward.echo_missed(MS, echo);
+    let round = probe_round(&actions(&mut steward));
+    steward.probe_answered(MS, round, 0, slice(10));
+    assert_eq!(
+        steward.poll_action(),
+        None,
+        "the place of the newcomer is not known yet"
+    );
+    steward.probe_answered(MS, round, 1, slice(30));
+    let next = actions(&mut steward);
+    assert_eq!(next[0], Action::AttachTable);
+    assert_eq!(steward.table().position(slice(10)), Some(0));
+    assert_eq!(steward.table().position(slice(30)), Some(1));
+    steward.echo_returned(MS, echo_round(&next));
+    assert!(steward.is_settled());
+}
+
+#[test]
+fn an_echo_that_a_stopped_member_swallows_leads_to_a_repair_in_time() {
+    let mut steward = settled(true);
+    steward.timeout(MS);
+    actions(&mut steward);
+    assert_eq!(steward.next_timeout_ns(), Some(3 * MS));
+    steward.timeout(3 * MS);
+    let round = probe_round(&actions(&mut steward));
+    // The stopped one (slice 20) does not answer, and is not waited for: its last known place stays.
+    steward.probe_answered(3 * MS, round, 1, slice(10));
+    let next = actions(&mut steward);
+    assert_eq!(next[0], Action::AttachTable);
+    assert_eq!(steward.table().position(slice(10)), Some(1));
+    assert_eq!(steward.table().position(slice(20)), Some(0));
+}
+
+#[test]
+fn when_no_rule_is_attached_one_is_and_the_probes_are_repeated() {
+    let mut steward = Steward::new(slice(10), 0);
+    steward.member_joined(0, slice(20));
+    steward.join(0);
+    let round = probe_round(&actions(&mut steward));
+    for position in 0..3 {
+        steward.probe_answered(0, round, position, slice(20));
+    }
+    assert_eq!(steward.poll_action(), None);
+    steward.timeout(5 * MS);
+    let next = actions(&mut steward);
+    assert_eq!(next[0], Action::AttachTable);
+    let second = probe_round(&next);
+    assert_ne!(second, round);
+    steward.probe_answered(5 * MS, second, 0, slice(20));
+    steward.probe_answered(5 * MS, second, 1, slice(10));
+    assert_eq!(steward.table().position(slice(10)), Some(1));
+}
+
+#[test]
+fn the_lowest_of_the_positions_that_one_member_answers_is_its_own() {
+    let mut steward = Steward::new(slice(10), 0);
+    steward.member_joined(0, slice(20));
+    steward.join(0);
+    let round = probe_round(&actions(&mut steward));
+    steward.probe_answered(0, round, 1, slice(10));
+    steward.probe_answered(0, round, 2, slice(10));
+    steward.probe_answered(0, round, 0, slice(20));
+    assert_eq!(steward.table().position(slice(10)), Some(1));
+}
+
+#[test]
+fn a_member_that_finds_itself_nowhere_asks_more_positions_next_time() {
+    let mut steward = settled(true);
+    let mut asked = Vec::new();
+    let mut now = steward.next_timeout_ns().unwrap();
+    while asked.len() < 3 {
+        steward.timeout(now);
+        asked.extend(
+            actions(&mut steward)
+                .into_iter()
+                .filter_map(|action| match action {
+                    Action::SendProbes { positions, .. } => Some(positions),
+                    Action::SendEcho { .. } | Action::AttachTable => None,
+                }),
+        );
+        // Somebody else answers, so a rule is attached; but nothing comes to the own socket.
+        if let Phase::Probing { round, .. } = steward.phase {
+            steward.probe_answered(now, round, 2, slice(20));
+        }
+        now = steward.next_timeout_ns().unwrap();
+    }
+    assert_eq!(asked, [3, 11, 19]);
+}
+
+#[test]
+fn repairs_that_do_not_help_are_spaced_out() {
+    let mut steward = settled(true);
+    let mut now = steward.next_timeout_ns().unwrap();
+    let mut repairs = Vec::new();
+    while now < 3_000 * MS {
+        steward.timeout(now);
+        for action in actions(&mut steward) {
+            match action {
+                Action::SendProbes { round, .. } => {
+                    steward.probe_answered(now, round, 1, slice(10));
+                    steward.probe_answered(now, round, 0, slice(20));
+                    repairs.push(now);
+                }
+                Action::SendEcho { .. } | Action::AttachTable => {}
+            }
+        }
+        now = steward.next_timeout_ns().unwrap();
+    }
+    assert!((5..20).contains(&repairs.len()), "{} repairs", repairs.len());
+    let first = repairs[1] - repairs[0];
+    let last = repairs[repairs.len() - 1] - repairs[repairs.len() - 2];
+    assert!(last > 10 * first);
+}
+
+#[test]
+fn stray_packets_ask_for_a_check_but_not_more_than_one_a_millisecond() {
+    let mut steward = settled(true);
+    steward.packets_went_astray(MS / 2);
+    assert_eq!(actions(&mut steward), []);
+    steward.packets_went_astray(MS);
+    let echo = echo_round(&actions(&mut steward));
+    steward.packets_went_astray(MS);
+    assert_eq!(actions(&mut steward), []);
+    steward.echo_returned(MS, echo);
+    steward.packets_went_astray(MS + 1);
+    assert_eq!(actions(&mut steward), []);
+}
+
+#[test]
+fn another_members_table_is_believed_and_checked() {
+    let mut steward = settled(true);
+    steward.table_announced(MS, [(slice(20), 0), (slice(30), 2)].into_iter());
+    assert_eq!(steward.table().position(slice(30)), Some(2));
+    assert_eq!(steward.table().position(slice(10)), None);
+    let echo = echo_round(&actions(&mut steward));
+    steward.echo_missed(MS, echo);
+    assert!(matches!(actions(&mut steward)[..], [Action::SendProbes { .. }]));
+}
+
+#[test]
+fn answers_and_echoes_of_other_rounds_mean_nothing() {
+    let mut steward = settled(true);
+    steward.echo_missed(0, 1);
+    steward.probe_answered(0, 1, 0, slice(10));
+    steward.timeout(MS);
+    let echo = echo_round(&actions(&mut steward));
+    steward.echo_missed(MS, echo.wrapping_sub(1));
+    steward.echo_returned(MS, echo.wrapping_add(1));
+    assert_eq!(actions(&mut steward), []);
+    assert!(!steward.is_settled());
+}

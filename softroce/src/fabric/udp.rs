@@ -1,0 +1,342 @@
+//! RoCEv2 over an ordinary UDP socket: one address, port 4791, no privileges.
+//!
+//! Any number of processes of one user may share an address. Each owns a slice of the queue pair numbers, proven by a
+//! [claim](super::links); the kernel steers most packets to their owner by a [table](super::steering) that the members
+//! keep [right](super::steward), and whoever receives a packet of another's passes it on. Nobody depends on another to
+//! run, and a member that is killed, stopped or forked disturbs none but its own peers.
+
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, RawFd};
+
+use roce_wire::ROCE_V2_PORT;
+use softroce_engine::{PortConfig, RxMeta, TxBatch};
+use verbs_api::{Error, Result};
+
+use super::links::Links;
+use super::steward::Steward;
+use super::sys::{self, ReceiveArena, SocketOptions, UdpSocket};
+use super::{Fabric, FabricCounters};
+use crate::clock::monotonic_ns;
+use crate::interfaces::{Interface, InterfaceMonitor};
+use member::Member;
+use transmit::Transmitter;
+
+mod member;
+mod refusal;
+mod transmit;
+
+/// Where a fabric sits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// On this address of the machine. Every 127.x.y.z is one.
+    Address(IpAddr),
+    /// On the first address of this interface, IPv4 before IPv6.
+    Interface(String),
+}
+
+/// How to open a [`UdpFabric`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdpOptions {
+    /// Where it sits.
+    pub endpoint: Endpoint,
+    /// Trains (`UDP_SEGMENT` and `UDP_GRO`), where the kernel has them; or every packet by itself.
+    pub trains: Trains,
+    /// Receive buffer to ask for, bytes as the kernel counts them, which caps it at twice `net.core.rmem_max`.
+    /// `None`: the system's default.
+    pub receive_buffer_bytes: Option<u32>,
+}
+
+/// Whether runs of packets travel as trains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trains {
+    /// Where the kernel can.
+    #[default]
+    Allowed,
+    /// Every packet is sent and received by itself.
+    Never,
+}
+
+impl UdpOptions {
+    /// The usual options for an address.
+    pub fn new(address: IpAddr) -> Self {
+        UdpOptions {
+            endpoint: Endpoint::Address(address),
+            trains: Trains::default(),
+            receive_buffer_bytes: None,
+        }
+    }
+}
+
+/// Receive rounds between two looks at the links, when nothing has come over them lately.
+const LOOK_EVERY_ROUNDS: u32 = 8;
+/// Rounds with a look each after something has come.
+const BUSY_LOOKS: u32 = 256;
+/// Receive rounds for which a measurement of the receive buffer holds.
+const PRESSURE_ROUNDS: u32 = 16;
+/// How long opening waits for the other processes to help: a stopped one does not.
+const SETTLE_PATIENCE_NS: u64 = 30_000_000;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct UdpFabric {
+    /// `None` in a forked child, after [`close_in_child`](Fabric::close_in_child).
+    socket: Option<UdpSocket>,
+    own: SocketAddr,
+    interface: Interface,
+    monitor: Option<InterfaceMonitor>,
+    transmitter: Transmitter,
+    arena: ReceiveArena,
+    member: Member,
+    counters: FabricCounters,
+    /// The kernel's count of overflows, which wraps.
+    overflows_seen: u32,
+    rounds: u32,
+    busy_looks: u32,
+    last_round: usize,
+    pressure: Pressure,
+    receive_buffer_bytes: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pressure {
+    is_high: bool,
+    measured_in_round: u32,
+}
+
+impl UdpFabric {
+    /// Open the port on an address.
+    ///
+    /// # Errors
+    /// No such address or interface here; the address is held by another user or program (`AddressInUse`: the text
+    /// says by whom, and what to do); 255 processes have it already; the system has no descriptors left.
+    pub fn open(options: &UdpOptions) -> Result<Self> {
+        let (address, interface) = resolve(&options.endpoint)?;
+        let own = socket_address(address, &interface);
+        let socket_options = SocketOptions {
+            receive_buffer_bytes: options.receive_buffer_bytes,
+            receive_trains: options.trains == Trains::Allowed,
+        };
+        let socket =
+            UdpSocket::bind(&own, socket_options).map_err(|error| refusal::explain(address, error))?;
+        let segments_max = match options.trains {
+            Trains::Allowed => sys::largest_train_segments(&own),
+            Trains::Never => 1,
+        };
+        let (_, receive_buffer_bytes) = socket.receive_memory().ok_or_else(|| {
+            Error::invalid("the kernel does not tell the size of receive buffers (SO_MEMINFO, Linux 4.12)")
+        })?;
+        let links = Links::claim(address, scope_id(&own), sys::random_u64())?;
+        let monitor = InterfaceMonitor::open().ok();
+        if let Some(monitor) = &monitor {
+            links
+                .watch(monitor.as_raw_fd())
+                .map_err(|error| Error::system("cannot watch the network interfaces", error))?;
+        }
+        let mut fabric = UdpFabric {
+            socket: Some(socket),
+            own,
+            interface,
+            monitor,
+            transmitter: Transmitter::new(own, segments_max),
+            arena: ReceiveArena::new(),
+            member: Member::new(own, links),
+            counters: FabricCounters::default(),
+            overflows_seen: 0,
+            rounds: 0,
+            busy_looks: 0,
+            last_round: 0,
+            pressure: Pressure {
+                is_high: false,
+                measured_in_round: 0,
+            },
+            receive_buffer_bytes,
+        };
+        fabric.settle();
+        Ok(fabric)
+    }
+
+    /// The address that it sits on.
+    pub fn address(&self) -> IpAddr {
+        self.own.ip()
+    }
+
+    /// Most packets of a train; 1 without trains.
+    pub fn train_segments_max(&self) -> usize {
+        self.transmitter.segments_max()
+    }
+
+    /// Meet the other members and get the own entry into the steering table. When that does not work out in time,
+    /// others pass our packets on until it does.
+    fn settle(&mut self) {
+        let deadline_ns = monotonic_ns() + SETTLE_PATIENCE_NS;
+        if let Some(socket) = &self.socket {
+            self.member
+                .join(socket, &mut self.transmitter, &mut self.counters);
+        }
+        while !self.member.is_settled() && monotonic_ns() < deadline_ns {
+            // Nobody knows our numbers yet, so there is nothing for us among what arrives.
+            let mut nobody = |_: &RxMeta, _: &[u8]| {};
+            if self.read_socket(&mut nobody) == 0 {
+                self.look_at_links(1, &mut nobody);
+            }
+        }
+    }
+
+    fn read_socket(&mut self, sink: &mut dyn FnMut(&RxMeta, &[u8])) -> usize {
+        let Some(socket) = &self.socket else { return 0 };
+        let reads = socket.receive(&mut self.arena);
+        let mut datagrams = 0;
+        for at in 0..reads {
+            let datagram = self.arena.datagram(at);
+            if let Some(overflows) = datagram.overflows {
+                self.counters.receive_overflows += u64::from(overflows.wrapping_sub(self.overflows_seen));
+                self.overflows_seen = overflows;
+            }
+            datagrams += self
+                .member
+                .take(socket, &mut self.transmitter, &datagram, &mut self.counters, sink);
+        }
+        self.last_round = reads;
+        datagrams
+    }
+
+    fn look_at_links(&mut self, timeout_ms: i32, sink: &mut dyn FnMut(&RxMeta, &[u8])) -> usize {
+        let Some(socket) = &self.socket else { return 0 };
+        let looked = self.member.look(
+            socket,
+            &mut self.transmitter,
+            timeout_ms,
+            &mut self.counters,
+            sink,
+        );
+        if looked.events > 0 {
+            self.busy_looks = BUSY_LOOKS;
+        }
+        looked.datagrams
+    }
+}
+
+impl Fabric for UdpFabric {
+    fn send(&mut self, batch: &mut TxBatch) {
+        if let Some(socket) = &self.socket {
+            self.transmitter.send(socket, batch, &mut self.counters);
+        }
+    }
+
+    fn recv(&mut self, sink: &mut dyn FnMut(&RxMeta, &[u8])) -> usize {
+        let mut datagrams = self.read_socket(sink);
+        self.rounds = self.rounds.wrapping_add(1);
+        let is_busy = self.busy_looks > 0;
+        if is_busy || self.rounds.is_multiple_of(LOOK_EVERY_ROUNDS) {
+            self.busy_looks = self.busy_looks.saturating_sub(1);
+            datagrams += self.look_at_links(0, sink);
+        }
+        datagrams
+    }
+
+    fn fds(&self) -> Vec<RawFd> {
+        self.socket
+            .as_ref()
+            .map(AsRawFd::as_raw_fd)
+            .into_iter()
+            .chain(self.member.fd())
+            .collect()
+    }
+
+    fn counters(&self) -> FabricCounters {
+        self.counters
+    }
+
+    fn receive_pressure(&mut self) -> bool {
+        if self.last_round == 0 {
+            return false;
+        }
+        if self.rounds.wrapping_sub(self.pressure.measured_in_round) >= PRESSURE_ROUNDS {
+            let measured = self.socket.as_ref().and_then(UdpSocket::receive_memory);
+            self.pressure = Pressure {
+                is_high: measured.is_some_and(|(waiting, size)| waiting > size / 2),
+                measured_in_round: self.rounds,
+            };
+        }
+        self.pressure.is_high
+    }
+
+    fn receive_buffer_bytes(&self) -> u32 {
+        self.receive_buffer_bytes
+    }
+
+    fn port(&mut self) -> PortConfig {
+        if let Ok(Some(interface)) = Interface::by_name(&self.interface.name) {
+            self.interface = interface;
+        } else {
+            self.interface.is_up = false;
+        }
+        self.interface.port(self.own.ip())
+    }
+
+    fn port_changed(&mut self) -> bool {
+        self.member.take_interface_news() && self.monitor.as_ref().is_some_and(InterfaceMonitor::drain)
+    }
+
+    fn qpn_slice(&self) -> Range<u32> {
+        self.member.own_slice().qpns()
+    }
+
+    fn close_in_child(&mut self) {
+        self.member.close();
+        self.socket = None;
+        self.monitor = None;
+    }
+}
+
+impl Drop for UdpFabric {
+    fn drop(&mut self) {
+        // The socket goes before the links: who sees a link end finds the kernel's numbering changed already.
+        self.socket = None;
+    }
+}
+
+/// The address of an endpoint and the interface that has it.
+fn resolve(endpoint: &Endpoint) -> Result<(IpAddr, Interface)> {
+    let failed = |error| Error::system("cannot list the network interfaces", error);
+    match endpoint {
+        Endpoint::Address(address) => {
+            refusal::check_address(*address)?;
+            let interface = Interface::by_address(*address).map_err(failed)?;
+            interface
+                .map(|interface| (*address, interface))
+                .ok_or_else(|| refusal::not_here(*address))
+        }
+        Endpoint::Interface(name) => {
+            let interface = Interface::by_name(name).map_err(failed)?;
+            let interface = interface.ok_or_else(|| refusal::no_interface(name))?;
+            let address = interface
+                .first_address()
+                .ok_or_else(|| refusal::no_address(name))?;
+            Ok((address, interface))
+        }
+    }
+}
+
+/// The address with RoCE's port; a link-local one also needs its interface.
+fn socket_address(address: IpAddr, interface: &Interface) -> SocketAddr {
+    match address {
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => {
+            SocketAddr::V6(SocketAddrV6::new(v6, ROCE_V2_PORT, 0, interface.index))
+        }
+        IpAddr::V4(_) | IpAddr::V6(_) => SocketAddr::new(address, ROCE_V2_PORT),
+    }
+}
+
+fn scope_id(address: &SocketAddr) -> u32 {
+    match address {
+        SocketAddr::V4(_) => 0,
+        SocketAddr::V6(v6) => v6.scope_id(),
+    }
+}
+
+/// A steward whose rounds nobody else uses.
+fn new_steward(links: &Links) -> Steward {
+    Steward::new(links.own(), sys::random_u64() as u32)
+}

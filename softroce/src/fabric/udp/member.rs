@@ -1,0 +1,365 @@
+//! One process among those that share an address: keeps its own packets, passes on those of others.
+
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+
+use softroce_engine::RxMeta;
+
+use super::super::FabricCounters;
+use super::super::control::{self, Adopted, LinkMessage, MESSAGE_BYTES_MAX, PACKET_BYTES};
+use super::super::links::{Event, Links, NotSent};
+use super::super::slice::{Destination, SLICE_COUNT, Slice, destination};
+use super::super::steering::Program;
+use super::super::steward::{Action, Steward};
+use super::super::sys::{self, Datagram, UdpSocket};
+use super::new_steward;
+use super::transmit::Transmitter;
+use crate::clock::monotonic_ns;
+
+/// Events taken in one look at the links.
+const EVENTS_A_LOOK_MAX: usize = 64;
+/// A whole train with what goes before it.
+const LINK_BUFFER_BYTES: usize = (1 << 16) + control::ADOPT_HEAD_BYTES;
+
+type Sink<'a> = &'a mut dyn FnMut(&RxMeta, &[u8]);
+
+/// What a look at the links found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Looked {
+    pub(super) events: usize,
+    /// Datagrams handed to the engine.
+    pub(super) datagrams: usize,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Member {
+    own: SocketAddr,
+    links: Links,
+    steward: Steward,
+    /// Tells own control packets from what others may send.
+    nonce: u64,
+    program: Box<Program>,
+    link_buffer: Box<[u8]>,
+    probe_buffer: Box<[u8]>,
+    has_interface_news: bool,
+}
+
+impl Member {
+    pub(super) fn new(own: SocketAddr, links: Links) -> Self {
+        Member {
+            own,
+            steward: new_steward(&links),
+            links,
+            nonce: sys::random_u64(),
+            program: Box::new(Program::new()),
+            link_buffer: vec![0; LINK_BUFFER_BYTES].into_boxed_slice(),
+            probe_buffer: vec![0; SLICE_COUNT * PACKET_BYTES].into_boxed_slice(),
+            has_interface_news: false,
+        }
+    }
+
+    pub(super) fn own_slice(&self) -> Slice {
+        self.links.own()
+    }
+
+    pub(super) fn fd(&self) -> Option<RawFd> {
+        self.links.fd()
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.steward.is_settled()
+    }
+
+    /// Whether the descriptor that watches the interfaces was found readable since the last call.
+    pub(super) fn take_interface_news(&mut self) -> bool {
+        std::mem::take(&mut self.has_interface_news)
+    }
+
+    /// Link up with everybody, and begin to find out how the kernel numbers us.
+    pub(super) fn join(
+        &mut self,
+        socket: &UdpSocket,
+        transmitter: &mut Transmitter,
+        counters: &mut FabricCounters,
+    ) {
+        let now_ns = monotonic_ns();
+        let steward = &mut self.steward;
+        self.links
+            .connect_all(|slice| steward.member_joined(now_ns, slice));
+        self.steward.join(now_ns);
+        self.act(socket, transmitter, counters);
+    }
+
+    /// Take one datagram or train from the socket; returns how many packets went to `sink`.
+    pub(super) fn take(
+        &mut self,
+        socket: &UdpSocket,
+        transmitter: &mut Transmitter,
+        datagram: &Datagram<'_>,
+        counters: &mut FabricCounters,
+        sink: Sink<'_>,
+    ) -> usize {
+        if datagram.is_cut_off || datagram.bytes.is_empty() {
+            counters.malformed += 1;
+            return 0;
+        }
+        counters.received_trains += u64::from(datagram.bytes.len() > datagram.segment_bytes);
+        let mut delivered = 0;
+        let mut at = 0;
+        while at < datagram.bytes.len() {
+            let packet = segment(datagram, at);
+            match destination(packet) {
+                Destination::QueuePair(slice) if slice != self.links.own() => {
+                    at += self.pass_on(slice, datagram, at, counters);
+                    continue;
+                }
+                Destination::Nowhere => counters.malformed += 1,
+                Destination::Reserved if self.is_control(datagram, packet) => {
+                    self.take_control(packet);
+                    self.act(socket, transmitter, counters);
+                }
+                Destination::QueuePair(_) | Destination::Reserved => {
+                    sink(&self.meta(datagram, at), packet);
+                    counters.received_datagrams += 1;
+                    counters.received_bytes += packet.len() as u64;
+                    delivered += 1;
+                }
+            }
+            at += packet.len();
+        }
+        delivered
+    }
+
+    /// See what the other members say; waits `timeout_ms` at most.
+    pub(super) fn look(
+        &mut self,
+        socket: &UdpSocket,
+        transmitter: &mut Transmitter,
+        timeout_ms: i32,
+        counters: &mut FabricCounters,
+        sink: Sink<'_>,
+    ) -> Looked {
+        let mut looked = Looked::default();
+        self.links.look(timeout_ms);
+        while looked.events < EVENTS_A_LOOK_MAX {
+            let Some(event) = self.links.next_event(&mut self.link_buffer) else {
+                break;
+            };
+            looked.events += 1;
+            match event {
+                Event::Message(_, LinkMessage::Adopt(adopted)) => {
+                    let adoption = Adoption {
+                        own: self.own,
+                        slice: self.links.own(),
+                    };
+                    looked.datagrams += adoption.deliver(&adopted, counters, sink);
+                    self.steward.packets_went_astray(monotonic_ns());
+                }
+                Event::Message(from, message) => hear(&mut self.steward, from, &message),
+                Event::Joined(slice) => {
+                    self.steward.member_joined(monotonic_ns(), slice);
+                    let positions = control::encode_table(self.steward.table());
+                    let mut out = [0; MESSAGE_BYTES_MAX];
+                    // Without it the newcomer has to find out by itself.
+                    let _ = self
+                        .links
+                        .send(slice, LinkMessage::Table(&positions).write(&mut out), &[]);
+                }
+                Event::Left(slice) => self.steward.member_left(monotonic_ns(), slice),
+                Event::Timer => self.steward.timeout(monotonic_ns()),
+                Event::Other => self.has_interface_news = true,
+                Event::Noise => {}
+            }
+        }
+        if looked.events > 0 {
+            self.act(socket, transmitter, counters);
+        }
+        looked
+    }
+
+    /// In a forked child: close every descriptor.
+    pub(super) fn close(&mut self) {
+        self.links.close();
+    }
+
+    /// Do what the steward wants, and set the timer for what it wants later.
+    fn act(&mut self, socket: &UdpSocket, transmitter: &mut Transmitter, counters: &mut FabricCounters) {
+        while let Some(action) = self.steward.poll_action() {
+            let (from, nonce) = (self.links.own(), self.nonce);
+            match action {
+                Action::SendEcho { round } => {
+                    let echo = control::Packet::Echo { from, nonce, round };
+                    transmitter.send_to_self(socket, &echo.to_bytes(), PACKET_BYTES);
+                }
+                Action::SendProbes { round, positions } => {
+                    for (position, place) in
+                        (0..positions).zip(self.probe_buffer.chunks_exact_mut(PACKET_BYTES))
+                    {
+                        let probe = control::Packet::Probe {
+                            from,
+                            nonce,
+                            round,
+                            position,
+                        };
+                        place.copy_from_slice(&probe.to_bytes());
+                    }
+                    let bytes = &self.probe_buffer[..usize::from(positions) * PACKET_BYTES];
+                    transmitter.send_to_self(socket, bytes, PACKET_BYTES);
+                }
+                Action::AttachTable => {
+                    let program = self.steward.table().write_program(&mut self.program);
+                    // Refused only where the kernel lacks it; then every packet may have to be passed on.
+                    if socket.attach_steering(program).is_ok() {
+                        counters.steering_repairs += 1;
+                        let positions = control::encode_table(self.steward.table());
+                        self.links.send_to_all(&LinkMessage::Table(&positions));
+                    }
+                }
+            }
+        }
+        self.links.set_timer(self.steward.next_timeout_ns());
+    }
+
+    /// Whether it is for `take_control`: control packets only come from the own address and port.
+    fn is_control(&self, datagram: &Datagram<'_>, packet: &[u8]) -> bool {
+        packet[0] == control::OPCODE
+            && datagram.from.ip() == self.own.ip()
+            && datagram.from.port() == self.own.port()
+    }
+
+    fn take_control(&mut self, packet: &[u8]) {
+        let now_ns = monotonic_ns();
+        let own = self.links.own();
+        let mut out = [0; MESSAGE_BYTES_MAX];
+        match control::Packet::parse(packet) {
+            Some(control::Packet::Echo { from, nonce, round }) if from == own && nonce == self.nonce => {
+                self.steward.echo_returned(now_ns, round);
+            }
+            Some(control::Packet::Echo { from, round, .. }) if from != own => {
+                // It finds out by itself if this does not reach it.
+                let _ = self
+                    .links
+                    .send(from, LinkMessage::Missed { round }.write(&mut out), &[]);
+            }
+            Some(control::Packet::Probe {
+                from,
+                nonce,
+                round,
+                position,
+            }) if from == own && nonce == self.nonce => {
+                self.steward.probe_answered(now_ns, round, position, own);
+            }
+            Some(control::Packet::Probe {
+                from,
+                round,
+                position,
+                ..
+            }) => {
+                let answer = LinkMessage::Answer { round, position };
+                let _ = self.links.send(from, answer.write(&mut out), &[]);
+            }
+            // With another nonce it was made by somebody else.
+            Some(_) | None => {}
+        }
+    }
+
+    /// Pass the packets from `at` on that belong to `slice` together; returns their bytes.
+    fn pass_on(
+        &mut self,
+        slice: Slice,
+        datagram: &Datagram<'_>,
+        at: usize,
+        counters: &mut FabricCounters,
+    ) -> usize {
+        let rest = &datagram.bytes[at..];
+        let belongs = |packet: &&[u8]| destination(packet) == Destination::QueuePair(slice);
+        let packets = rest.chunks(datagram.segment_bytes).take_while(belongs);
+        let (count, length) = packets.fold((0u64, 0), |(count, length), packet| {
+            (count + 1, length + packet.len())
+        });
+        let adopted = Adopted {
+            src: datagram.from.ip(),
+            source_port: datagram.from.port(),
+            traffic_class: datagram.traffic_class,
+            hop_limit: datagram.hop_limit,
+            segment_bytes: datagram.segment_bytes.min(length) as u16,
+            first_segment: (at / datagram.segment_bytes) as u16,
+            bytes: &rest[..length],
+        };
+        let head = adopted.head();
+        let mut sent = self.links.send(slice, &head, adopted.bytes);
+        if sent == Err(NotSent::NotLinked) {
+            // It may have come a moment ago, and we have not heard its hello yet.
+            let now_ns = monotonic_ns();
+            if self.links.seek(slice, now_ns) {
+                self.steward.member_joined(now_ns, slice);
+                sent = self.links.send(slice, &head, adopted.bytes);
+            }
+        }
+        match sent {
+            Ok(()) => counters.forwarded += count,
+            Err(_) => counters.forward_dropped += count,
+        }
+        length
+    }
+
+    fn meta(&self, datagram: &Datagram<'_>, at: usize) -> RxMeta {
+        RxMeta {
+            src: datagram.from.ip(),
+            dst: self.own.ip(),
+            source_port: datagram.from.port(),
+            segment: (at / datagram.segment_bytes) as u16,
+            traffic_class: datagram.traffic_class,
+            hop_limit: datagram.hop_limit,
+        }
+    }
+}
+
+fn segment<'a>(datagram: &Datagram<'a>, at: usize) -> &'a [u8] {
+    let end = (at + datagram.segment_bytes).min(datagram.bytes.len());
+    &datagram.bytes[at..end]
+}
+
+fn hear(steward: &mut Steward, from: Slice, message: &LinkMessage<'_>) {
+    let now_ns = monotonic_ns();
+    match message {
+        LinkMessage::Answer { round, position } => steward.probe_answered(now_ns, *round, *position, from),
+        LinkMessage::Missed { round } => steward.echo_missed(now_ns, *round),
+        LinkMessage::Table(positions) => steward.table_announced(now_ns, control::decode_table(positions)),
+        LinkMessage::Hello { .. } | LinkMessage::Adopt(_) => {}
+    }
+}
+
+/// Packets that another member received for us.
+struct Adoption {
+    own: SocketAddr,
+    slice: Slice,
+}
+
+impl Adoption {
+    fn deliver(&self, adopted: &Adopted<'_>, counters: &mut FabricCounters, sink: Sink<'_>) -> usize {
+        let mut delivered = 0;
+        for (step, packet) in (0u16..).zip(adopted.bytes.chunks(adopted.segment_bytes.into())) {
+            // Passing on what is not ours either could go in circles.
+            if destination(packet) != Destination::QueuePair(self.slice) {
+                counters.malformed += 1;
+                continue;
+            }
+            let meta = RxMeta {
+                src: adopted.src,
+                dst: self.own.ip(),
+                source_port: adopted.source_port,
+                segment: adopted.first_segment.wrapping_add(step),
+                traffic_class: adopted.traffic_class,
+                hop_limit: adopted.hop_limit,
+            };
+            sink(&meta, packet);
+            counters.adopted += 1;
+            counters.received_datagrams += 1;
+            counters.received_bytes += packet.len() as u64;
+            delivered += 1;
+        }
+        delivered
+    }
+}
