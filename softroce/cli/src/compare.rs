@@ -61,13 +61,17 @@ impl Compare {
             peers::add(&mut contests, &mut notes);
         }
         let pair = Pair::new(!self.unpinned);
-        let mut figures: Vec<Vec<Vec<f64>>> = contests.iter().map(|c| vec![Vec::new(); c.rows.len()]).collect();
+        let mut figures: Vec<Vec<Vec<f64>>> =
+            contests.iter().map(|c| vec![Vec::new(); c.rows.len()]).collect();
         let progress = Progress::new("perf compare", rounds * contests.len());
         for round in 0..rounds {
             for (contest, into) in contests.iter().zip(&mut figures) {
                 progress.step(contest.rows[0].0);
                 match (contest.run)(&pair) {
-                    Ok(values) => into.iter_mut().zip(values).for_each(|(row, value)| row.push(value)),
+                    Ok(values) => into
+                        .iter_mut()
+                        .zip(values)
+                        .for_each(|(row, value)| row.push(value)),
                     Err(error) => notes.push(format!("round {round}, {}: {error:#}", contest.rows[0].0)),
                 }
             }
@@ -86,8 +90,17 @@ impl Compare {
                 max: values.iter().copied().fold(0.0, f64::max),
             })
             .collect();
-        let table = Table { rows, notes, rounds, pinned: pair.is_pinned() };
-        if self.json { println!("{}", table.json()) } else { print!("{table}") }
+        let table = Table {
+            rows,
+            notes,
+            rounds,
+            pinned: pair.is_pinned(),
+        };
+        if self.json {
+            println!("{}", table.json())
+        } else {
+            print!("{table}")
+        }
         Ok(())
     }
 }
@@ -100,7 +113,10 @@ fn own_contests(quick: bool) -> Vec<Contest> {
     };
     let own = |rows: &[(&'static str, &'static str)], args: &[&str], keys: &'static [&'static str]| {
         let args: Vec<String> = args.iter().map(|&a| a.to_owned()).collect();
-        Contest { rows: rows.to_vec(), run: Box::new(move |pair: &Pair| softroce_figures(pair, &args, keys)) }
+        Contest {
+            rows: rows.to_vec(),
+            run: Box::new(move |pair: &Pair| softroce_figures(pair, &args, keys)),
+        }
     };
     let latency: &[&str] = &["latency.p50_us"];
     let latencies: &[&str] = &["latency.p50_us", "latency.p99_us"];
@@ -108,23 +124,66 @@ fn own_contests(quick: bool) -> Vec<Contest> {
     let mid = scale(200_000);
     vec![
         raw("raw UDP spinning", "us", "spin"),
-        own(&[("softroce SEND 8 B", "us")], &["send", "lat", "--size", "8", "--iters", &lat], latency),
-        own(&[("softroce WRITE 8 B, polled", "us")], &["write", "lat", "--size", "8", "--iters", &lat], latency),
+        own(
+            &[("softroce SEND 8 B", "us")],
+            &["send", "lat", "--size", "8", "--iters", &lat],
+            latency,
+        ),
+        own(
+            &[("softroce WRITE 8 B, polled", "us")],
+            &["write", "lat", "--size", "8", "--iters", &lat],
+            latency,
+        ),
         raw("raw UDP blocking", "us", "block"),
         own(
-            &[("softroce WRITE 8 B, memory-poll", "us"), ("softroce WRITE 8 B, memory-poll p99", "us")],
+            &[
+                ("softroce WRITE 8 B, memory-poll", "us"),
+                ("softroce WRITE 8 B, memory-poll p99", "us"),
+            ],
             &["write", "lat", "--size", "8", "--memory-poll", "--iters", &lat],
             latencies,
         ),
-        own(&[("softroce SEND 8 B, events", "us")], &["send", "lat", "--size", "8", "--events", "--iters", &lat], latency),
+        own(
+            &[("softroce SEND 8 B, events", "us")],
+            &["send", "lat", "--size", "8", "--events", "--iters", &lat],
+            latency,
+        ),
         raw("raw UDP GSO stream", "Gbit/s", "stream"),
-        own(&[("softroce SEND 1 MiB", "Gbit/s")], &["send", "bw", "--size", "1048576", "--iters", &few], &["gbit_per_s"]),
-        own(&[("softroce WRITE 1 MiB", "Gbit/s")], &["write", "bw", "--size", "1048576", "--iters", &few], &["gbit_per_s"]),
-        own(&[("softroce READ 1 MiB", "Gbit/s")], &["read", "bw", "--size", "1048576", "--iters", &few], &["gbit_per_s"]),
+        own(
+            &[("softroce SEND 1 MiB", "Gbit/s")],
+            &["send", "bw", "--size", "1048576", "--iters", &few],
+            &["gbit_per_s"],
+        ),
+        own(
+            &[("softroce WRITE 1 MiB", "Gbit/s")],
+            &["write", "bw", "--size", "1048576", "--iters", &few],
+            &["gbit_per_s"],
+        ),
+        own(
+            &[("softroce READ 1 MiB", "Gbit/s")],
+            &["read", "bw", "--size", "1048576", "--iters", &few],
+            &["gbit_per_s"],
+        ),
         raw("raw UDP 64 B staged", "msg/s", "staged"),
-        own(&[("softroce SEND 64 B", "msg/s")], &["send", "bw", "--size", "64", "--iters", &many], &["messages_per_s"]),
-        own(&[("softroce WRITE 64 B", "msg/s")], &["write", "bw", "--size", "64", "--iters", &many], &["messages_per_s"]),
-        own(&[("softroce WRITE 4 KiB", "Gbit/s")], &["write", "bw", "--size", "4096", "--iters", &mid], &["gbit_per_s"]),
-        own(&[("softroce SEND 4 KiB", "Gbit/s")], &["send", "bw", "--size", "4096", "--iters", &mid], &["gbit_per_s"]),
+        own(
+            &[("softroce SEND 64 B", "msg/s")],
+            &["send", "bw", "--size", "64", "--iters", &many],
+            &["messages_per_s"],
+        ),
+        own(
+            &[("softroce WRITE 64 B", "msg/s")],
+            &["write", "bw", "--size", "64", "--iters", &many],
+            &["messages_per_s"],
+        ),
+        own(
+            &[("softroce WRITE 4 KiB", "Gbit/s")],
+            &["write", "bw", "--size", "4096", "--iters", &mid],
+            &["gbit_per_s"],
+        ),
+        own(
+            &[("softroce SEND 4 KiB", "Gbit/s")],
+            &["send", "bw", "--size", "4096", "--iters", &mid],
+            &["gbit_per_s"],
+        ),
     ]
 }

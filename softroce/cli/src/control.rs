@@ -57,7 +57,10 @@ impl Control {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
-        Ok(Control { reader: BufReader::new(stream), last_look: Instant::now() })
+        Ok(Control {
+            reader: BufReader::new(stream),
+            last_look: Instant::now(),
+        })
     }
 
     /// The own address on this connection: the device that a peer reaches us through.
@@ -69,7 +72,10 @@ impl Control {
     pub fn send<T: Serialize>(&mut self, value: &T) -> Result<()> {
         let mut line = serde_json::to_vec(value)?;
         line.push(b'\n');
-        self.reader.get_mut().write_all(&line).context("the peer has vanished")
+        self.reader
+            .get_mut()
+            .write_all(&line)
+            .context("the peer has vanished")
     }
 
     /// Wait for a value.
@@ -78,7 +84,8 @@ impl Control {
         let read = (&mut self.reader).take(LINE_BYTES_MAX).read_line(&mut line);
         match read {
             Ok(0) => bail!("the peer has vanished"),
-            Ok(_) => serde_json::from_str(&line).with_context(|| format!("the peer speaks another protocol: {line:?}")),
+            Ok(_) => serde_json::from_str(&line)
+                .with_context(|| format!("the peer speaks another protocol: {line:?}")),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 bail!("the peer has not answered for {} s", ANSWER_TIMEOUT.as_secs())
             }

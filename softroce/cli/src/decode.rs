@@ -50,7 +50,11 @@ impl Decode {
             if let Err(error) = written {
                 // A closed pipe (`| head`) is no error of ours.
                 let closed = error.kind() == io::ErrorKind::BrokenPipe;
-                return if closed { Ok(ExitCode::SUCCESS) } else { Err(error.into()) };
+                return if closed {
+                    Ok(ExitCode::SUCCESS)
+                } else {
+                    Err(error.into())
+                };
             }
         };
         if !self.json {
@@ -80,7 +84,12 @@ impl Totals {
             return writeln!(out, "{object}");
         }
         let seconds = record.timestamp_ns.unwrap_or(0) as f64 / 1e9;
-        write!(out, "{:>6} {seconds:.6} {}", self.packets, roce_wire::describe(record.link_type, record.data))?;
+        write!(
+            out,
+            "{:>6} {seconds:.6} {}",
+            self.packets,
+            roce_wire::describe(record.link_type, record.data)
+        )?;
         if let Some(comment) = record.comment {
             write!(out, " # {comment}")?;
         }
@@ -92,7 +101,8 @@ impl Totals {
         record: &Record<'_>,
         packet: &Option<(Frame<'_>, Result<roce_wire::Packet<'_>, roce_wire::ParseError>)>,
     ) -> serde_json::Value {
-        let mut object = json!({ "number": self.packets, "time_ns": record.timestamp_ns, "comment": record.comment });
+        let mut object =
+            json!({ "number": self.packets, "time_ns": record.timestamp_ns, "comment": record.comment });
         match packet {
             None => object["other"] = record.original_len.into(),
             Some((_, Err(error))) => object["malformed"] = error.to_string().into(),
@@ -130,7 +140,13 @@ fn parse<'a>(record: &Record<'a>) -> Option<Frame<'a>> {
 
 impl std::fmt::Display for Totals {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Totals { packets, roce, bad_icrc, malformed, other } = self;
+        let Totals {
+            packets,
+            roce,
+            bad_icrc,
+            malformed,
+            other,
+        } = self;
         write!(
             f,
             "{packets} packets: {roce} RoCEv2 ({bad_icrc} with a wrong ICRC), {malformed} malformed, {other} of other protocols"

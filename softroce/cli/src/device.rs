@@ -39,6 +39,9 @@ pub fn check_capture(capture: Option<&Path>) -> Result<()> {
 
 /// A path MTU as an argument.
 pub fn parse_mtu(text: &str) -> Result<usize, String> {
-    let known = text.parse().ok().filter(|&bytes| verbs_api::Mtu::from_bytes(bytes).is_some());
+    let known = text
+        .parse()
+        .ok()
+        .filter(|&bytes| verbs_api::Mtu::from_bytes(bytes).is_some());
     known.ok_or_else(|| "not a path MTU; choose one of 256, 512, 1024, 2048, 4096".to_owned())
 }

@@ -54,9 +54,20 @@ impl Devices {
 
 impl Found {
     fn print(&self, verbose: bool) {
-        let Found { name, attr, port, gids } = self;
-        let address = gids.first().map_or_else(|| "no address".to_owned(), |g| g.gid.ip().to_string());
-        println!("{name:<16} {address:<24} {:?}, MTU {}", port.state, port.active_mtu.bytes());
+        let Found {
+            name,
+            attr,
+            port,
+            gids,
+        } = self;
+        let address = gids
+            .first()
+            .map_or_else(|| "no address".to_owned(), |g| g.gid.ip().to_string());
+        println!(
+            "{name:<16} {address:<24} {:?}, MTU {}",
+            port.state,
+            port.active_mtu.bytes()
+        );
         if !verbose {
             return;
         }
@@ -64,7 +75,11 @@ impl Found {
         for (name, limit) in limits(attr) {
             println!("    {name:<22} {limit}");
         }
-        println!("    {:<22} {}", "atomics", format!("{:?}", attr.atomic_cap).to_uppercase());
+        println!(
+            "    {:<22} {}",
+            "atomics",
+            format!("{:?}", attr.atomic_cap).to_uppercase()
+        );
         println!("    {:<22} {}", "largest message", port.max_msg_sz);
         for gid in gids {
             println!("    GID {:<3} {} ({:?})", gid.index, gid.gid, gid.gid_type);
@@ -72,9 +87,16 @@ impl Found {
     }
 
     fn json(&self) -> serde_json::Value {
-        let Found { name, attr, port, gids } = self;
-        let limits: serde_json::Map<String, serde_json::Value> =
-            limits(attr).into_iter().map(|(name, limit)| (name.to_owned(), limit.into())).collect();
+        let Found {
+            name,
+            attr,
+            port,
+            gids,
+        } = self;
+        let limits: serde_json::Map<String, serde_json::Value> = limits(attr)
+            .into_iter()
+            .map(|(name, limit)| (name.to_owned(), limit.into()))
+            .collect();
         json!({
             "name": name,
             "node_guid": format!("{:016x}", attr.node_guid),

@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use verbs_api::{
-    Access, AddressVector, Buffer, CompletionChannel, CompletionQueue, Context, CqInit, Gid, MemoryRegion, Mtu, Notify, Payload,
-    ProtectionDomain, Provider, QpAttr, QpCap, QpInit, QpState, QpType, QueuePair, RKey, RecvWr, RemoteAddr, SendFlags, SendOp,
-    SendWr, Sge, SqSigType, Wc, WcStatus,
+    Access, AddressVector, Buffer, CompletionChannel, CompletionQueue, Context, CqInit, Gid, MemoryRegion,
+    Mtu, Notify, Payload, ProtectionDomain, Provider, QpAttr, QpCap, QpInit, QpState, QpType, QueuePair,
+    RKey, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge, SqSigType, Wc, WcStatus,
 };
 
 use crate::control::Control;
@@ -66,7 +66,11 @@ const RETRY_COUNT: u8 = 7;
 impl<P: Provider> Endpoint<P> {
     /// Open the provider's first device and create everything. `mtu` 0 takes the port's.
     pub fn open(provider: &P, sizes: Sizes, mtu: usize, waiting: Waiting) -> Result<Self> {
-        let device = provider.devices()?.into_iter().next().context("the provider has no device")?;
+        let device = provider
+            .devices()?
+            .into_iter()
+            .next()
+            .context("the provider has no device")?;
         let context = provider.open(&device.name)?;
         let active = context.query_port(1)?.active_mtu;
         let mtu = match (mtu, Mtu::from_bytes(mtu)) {
@@ -89,7 +93,10 @@ impl<P: Provider> Endpoint<P> {
             Waiting::Events => Some(context.create_channel()?),
         };
         let cqe = (2 * sizes.depth * sizes.qps as u32).max(16);
-        let cq = context.create_cq(&CqInit { channel: channel.as_ref(), ..CqInit::new(cqe) })?;
+        let cq = context.create_cq(&CqInit {
+            channel: channel.as_ref(),
+            ..CqInit::new(cqe)
+        })?;
         let cap = QpCap {
             max_send_wr: sizes.depth,
             max_recv_wr: sizes.depth,
@@ -106,7 +113,9 @@ impl<P: Provider> Endpoint<P> {
             cap,
             sq_sig: SqSigType::OnRequest,
         };
-        let qps: Vec<P::Qp> = (0..sizes.qps).map(|_| pd.create_qp(&init)).collect::<verbs_api::Result<_>>()?;
+        let qps: Vec<P::Qp> = (0..sizes.qps)
+            .map(|_| pd.create_qp(&init))
+            .collect::<verbs_api::Result<_>>()?;
         for qp in &qps {
             qp.modify(&QpAttr {
                 state: Some(QpState::Init),
@@ -149,13 +158,22 @@ impl<P: Provider> Endpoint<P> {
         })?;
         let remote: Identity = control.receive()?;
         if remote.qps.len() != self.qps.len() {
-            bail!("the peer has {} queue pairs, this end {}", remote.qps.len(), self.qps.len());
+            bail!(
+                "the peer has {} queue pairs, this end {}",
+                remote.qps.len(),
+                self.qps.len()
+            );
         }
-        let path_mtu = Mtu::from_bytes(remote.mtu.min(self.mtu.bytes())).context("the peer names an unknown MTU")?;
+        let path_mtu =
+            Mtu::from_bytes(remote.mtu.min(self.mtu.bytes())).context("the peer names an unknown MTU")?;
         for (qp, &dest_qpn) in self.qps.iter().zip(&remote.qps) {
             qp.modify(&QpAttr {
                 state: Some(QpState::Rtr),
-                av: Some(AddressVector { dgid: Some(Gid(remote.gid)), port: 1, ..Default::default() }),
+                av: Some(AddressVector {
+                    dgid: Some(Gid(remote.gid)),
+                    port: 1,
+                    ..Default::default()
+                }),
                 path_mtu: Some(path_mtu),
                 dest_qpn: Some(dest_qpn),
                 rq_psn: Some(remote.psn),
@@ -182,19 +200,36 @@ impl<P: Provider> Endpoint<P> {
 
     /// The entry for a part of the own buffer.
     pub fn sge(&self, offset: usize, length: usize) -> Sge {
-        Sge { addr: self.buffer.addr() + offset as u64, length: length as u32, lkey: self.mr.lkey() }
+        Sge {
+            addr: self.buffer.addr() + offset as u64,
+            length: length as u32,
+            lkey: self.mr.lkey(),
+        }
     }
 
     /// An address in the peer's buffer.
     pub fn remote(&self, offset: usize) -> RemoteAddr {
         let remote = self.remote.as_ref().expect("connected before use");
-        RemoteAddr { addr: remote.addr + offset as u64, rkey: RKey(remote.rkey) }
+        RemoteAddr {
+            addr: remote.addr + offset as u64,
+            rkey: RKey(remote.rkey),
+        }
     }
 
     /// Post one send on queue pair `qp`.
     pub fn post(&self, qp: usize, wr_id: u64, op: SendOp<'_, P>, sge: Sge, signaled: bool) -> Result<()> {
-        let flags = if signaled { SendFlags::SIGNALED } else { SendFlags::empty() };
-        let request = SendWr { wr_id, op, payload: Payload::Sges(&[sge]), flags, xrc_srqn: None };
+        let flags = if signaled {
+            SendFlags::SIGNALED
+        } else {
+            SendFlags::empty()
+        };
+        let request = SendWr {
+            wr_id,
+            op,
+            payload: Payload::Sges(&[sge]),
+            flags,
+            xrc_srqn: None,
+        };
         Ok(self.qps[qp].post_send(&[request])?)
     }
 
@@ -236,12 +271,22 @@ impl<P: Provider> Endpoint<P> {
 fn check(wc: &Wc) -> Result<()> {
     match wc.status {
         WcStatus::Success => Ok(()),
-        WcStatus::RetryExcErr => bail!("the peer no longer answers (RETRY_EXC_ERR on queue pair {:#x})", wc.qp_num),
-        status => bail!("request {} on queue pair {:#x} failed: {status:?}", wc.wr_id, wc.qp_num),
+        WcStatus::RetryExcErr => bail!(
+            "the peer no longer answers (RETRY_EXC_ERR on queue pair {:#x})",
+            wc.qp_num
+        ),
+        status => bail!(
+            "request {} on queue pair {:#x} failed: {status:?}",
+            wc.wr_id,
+            wc.qp_num
+        ),
     }
 }
 
 fn rand_psn() -> u32 {
     use std::hash::{BuildHasher, Hasher};
-    std::collections::hash_map::RandomState::new().build_hasher().finish() as u32 & 0xff_ffff
+    std::collections::hash_map::RandomState::new()
+        .build_hasher()
+        .finish() as u32
+        & 0xff_ffff
 }

@@ -140,7 +140,9 @@ impl Measure {
             bail!("name an operation and a metric: softroce perf send lat");
         };
         let atomic = operation == Operation::Atomic;
-        let size = self.size.unwrap_or(if metric == Metric::Lat || atomic { 8 } else { 65536 });
+        let size = self
+            .size
+            .unwrap_or(if metric == Metric::Lat || atomic { 8 } else { 65536 });
         if size == 0 || size > SIZE_BYTES_MAX || (atomic && size != 8) {
             bail!("--size {size} is not measured: 1 to {SIZE_BYTES_MAX} bytes, 8 for atomics");
         }
@@ -150,7 +152,9 @@ impl Measure {
         if self.memory_poll && (operation, metric) != (Operation::Write, Metric::Lat) {
             bail!("--memory-poll is for WRITE latency: softroce perf write lat --memory-poll");
         }
-        let iters = self.iters.unwrap_or(if metric == Metric::Lat { 20_000 } else { 10_000 });
+        let iters = self
+            .iters
+            .unwrap_or(if metric == Metric::Lat { 20_000 } else { 10_000 });
         Ok(Settings {
             operation,
             metric,
@@ -187,8 +191,13 @@ impl Measure {
                 own.metric
             );
         }
-        if settings.size > SIZE_BYTES_MAX || settings.qps > QPS_MAX || settings.size == 0 || settings.qps == 0 {
-            bail!("the peer asks for {} bytes on {} queue pairs", settings.size, settings.qps);
+        if settings.size > SIZE_BYTES_MAX || settings.qps > QPS_MAX || settings.size == 0 || settings.qps == 0
+        {
+            bail!(
+                "the peer asks for {} bytes on {} queue pairs",
+                settings.size,
+                settings.qps
+            );
         }
         let provider = device::open(&self.device, self.capture.as_deref(), control.local_ip()?)?;
         let client = self.host.is_some();
@@ -224,12 +233,25 @@ impl Report {
         }
         let name = format!("{:?}", self.operation).to_uppercase();
         if let Some(l) = &self.latency {
-            let what = if matches!(self.operation, Operation::Send | Operation::Write) { "half round trip" } else { "round trip" };
-            println!("{name} {} bytes, {what}, {} iterations, us:", self.size, self.iters);
-            println!("  min {:.2}  p50 {:.2}  p99 {:.2}  p99.9 {:.2}  max {:.2}  mean {:.2}", l.min_us, l.p50_us, l.p99_us, l.p999_us, l.max_us, l.mean_us);
+            let what = if matches!(self.operation, Operation::Send | Operation::Write) {
+                "half round trip"
+            } else {
+                "round trip"
+            };
+            println!(
+                "{name} {} bytes, {what}, {} iterations, us:",
+                self.size, self.iters
+            );
+            println!(
+                "  min {:.2}  p50 {:.2}  p99 {:.2}  p99.9 {:.2}  max {:.2}  mean {:.2}",
+                l.min_us, l.p50_us, l.p99_us, l.p999_us, l.max_us, l.mean_us
+            );
         }
         if let (Some(gbit), Some(rate)) = (self.gbit_per_s, self.messages_per_s) {
-            println!("{name} {} bytes on {} queue pairs, {} iterations:", self.size, self.qps, self.iters);
+            println!(
+                "{name} {} bytes on {} queue pairs, {} iterations:",
+                self.size, self.qps, self.iters
+            );
             println!("  {gbit:.2} Gbit/s  {rate:.0} messages/s");
         }
         Ok(())

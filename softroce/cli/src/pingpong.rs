@@ -85,11 +85,21 @@ impl Pingpong {
             None => {
                 let mut control = Control::accept(self.port)?;
                 let theirs: Settings = control.receive()?;
-                (control, Settings { events: own.events || theirs.events, check: own.check || theirs.check, ..theirs })
+                (
+                    control,
+                    Settings {
+                        events: own.events || theirs.events,
+                        check: own.check || theirs.check,
+                        ..theirs
+                    },
+                )
             }
         };
         if settings.size > SIZE_BYTES_MAX {
-            bail!("the peer wants messages of {} bytes; {SIZE_BYTES_MAX} are the limit", settings.size);
+            bail!(
+                "the peer wants messages of {} bytes; {SIZE_BYTES_MAX} are the limit",
+                settings.size
+            );
         }
         let provider = device::open(&self.device, self.capture.as_deref(), control.local_ip()?)?;
         let report = converse(&provider, &mut control, settings, self.host.is_some())?;
@@ -98,17 +108,34 @@ impl Pingpong {
     }
 }
 
-fn converse<P: Provider>(provider: &P, control: &mut Control, settings: Settings, client: bool) -> Result<Report> {
+fn converse<P: Provider>(
+    provider: &P,
+    control: &mut Control,
+    settings: Settings,
+    client: bool,
+) -> Result<Report> {
     let size = settings.size as usize;
-    let waiting = if settings.events { Waiting::Events } else { Waiting::Polling };
-    let sizes = Sizes { qps: 1, buffer_bytes: 2 * size, depth: 4 };
+    let waiting = if settings.events {
+        Waiting::Events
+    } else {
+        Waiting::Polling
+    };
+    let sizes = Sizes {
+        qps: 1,
+        buffer_bytes: 2 * size,
+        depth: 4,
+    };
     let mut end = Endpoint::open(provider, sizes, settings.mtu, waiting)?;
     let mut patterns = Patterns::new(size);
     end.post_recv(0, RECV_ID, end.sge(size, size))?;
     end.connect(control)?;
 
     let start = Instant::now();
-    let mut progress = Turn { sent: 0, received: 0, send_done: true };
+    let mut progress = Turn {
+        sent: 0,
+        received: 0,
+        send_done: true,
+    };
     if client && settings.iters > 0 {
         send(&end, &mut patterns, settings, client, &mut progress)?;
     }
@@ -121,7 +148,11 @@ fn converse<P: Provider>(provider: &P, control: &mut Control, settings: Settings
                 continue;
             }
             if wc.byte_len != settings.size {
-                bail!("message {} has {} bytes instead of {size}", progress.received, wc.byte_len);
+                bail!(
+                    "message {} has {} bytes instead of {size}",
+                    progress.received,
+                    wc.byte_len
+                );
             }
             if settings.check {
                 patterns.verify(&end.buffer, size, !client, progress.received)?;
@@ -132,7 +163,12 @@ fn converse<P: Provider>(provider: &P, control: &mut Control, settings: Settings
             }
         }
         // The next message goes out when the last one has arrived, and the buffer is free again.
-        let due = if client { progress.received + 1 } else { progress.received }.min(settings.iters);
+        let due = if client {
+            progress.received + 1
+        } else {
+            progress.received
+        }
+        .min(settings.iters);
         if progress.send_done && progress.sent < due {
             send(&end, &mut patterns, settings, client, &mut progress)?;
         }
@@ -178,7 +214,9 @@ struct Patterns {
 
 impl Patterns {
     fn new(size: usize) -> Self {
-        Patterns { scratch: vec![0; size] }
+        Patterns {
+            scratch: vec![0; size],
+        }
     }
 
     fn byte(client: bool, message: u32, at: usize) -> u8 {
@@ -225,8 +263,14 @@ impl Report {
             println!("{value}");
             return;
         }
-        println!("{} bytes in {:.3} s = {mbit_per_s:.2} Mbit/s", self.bytes, self.seconds);
+        println!(
+            "{} bytes in {:.3} s = {mbit_per_s:.2} Mbit/s",
+            self.bytes, self.seconds
+        );
         let check = if self.checked { ", every byte checked" } else { "" };
-        println!("{} iterations = {us_per_iter:.2} us an iteration{check}", self.iters);
+        println!(
+            "{} iterations = {us_per_iter:.2} us an iteration{check}",
+            self.iters
+        );
     }
 }

@@ -14,7 +14,12 @@ pub struct Progress {
 impl Progress {
     /// `total` steps are to come.
     pub fn new(title: &'static str, total: usize) -> Self {
-        Progress { title, total, done: Cell::new(0), visible: std::io::stderr().is_terminal() }
+        Progress {
+            title,
+            total,
+            done: Cell::new(0),
+            visible: std::io::stderr().is_terminal(),
+        }
     }
 
     /// The next step begins.

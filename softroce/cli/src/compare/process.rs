@@ -34,7 +34,10 @@ impl Pair {
     pub fn new(pinned: bool) -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let port = 20_000 + (std::process::id() % 20_000) as u16;
-        Pair { pinned: pinned && cpus >= 2, port: AtomicU16::new(port) }
+        Pair {
+            pinned: pinned && cpus >= 2,
+            port: AtomicU16::new(port),
+        }
     }
 
     /// Whether processes are pinned.
@@ -49,9 +52,17 @@ impl Pair {
 
     /// Run `server` and `client` to the client's end; what the client printed.
     pub fn run(&self, server: &mut Command, client: &mut Command) -> Result<String> {
-        let _server = Guard(self.place(server, 0).spawn().with_context(|| format!("starting {server:?}"))?);
+        let _server = Guard(
+            self.place(server, 0)
+                .spawn()
+                .with_context(|| format!("starting {server:?}"))?,
+        );
         std::thread::sleep(Duration::from_millis(150));
-        let child = self.place(client, 1).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child = self
+            .place(client, 1)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
         let mut client = Guard(child.with_context(|| format!("starting {client:?}"))?);
         let mut output = client.0.stdout.take().context("the client's output")?;
         let mut errors = client.0.stderr.take().context("the client's errors")?;
@@ -73,7 +84,9 @@ impl Pair {
             }
             std::thread::sleep(Duration::from_millis(20));
         };
-        let text = reader.join().map_err(|_| anyhow::anyhow!("reading the client's output failed"))??;
+        let text = reader
+            .join()
+            .map_err(|_| anyhow::anyhow!("reading the client's output failed"))??;
         if !status.success() {
             let errors = error_reader.join().ok().and_then(Result::ok).unwrap_or_default();
             bail!("the client ended with {status}: {}", errors.trim());
@@ -82,7 +95,10 @@ impl Pair {
     }
 
     fn place<'c>(&self, command: &'c mut Command, cpu: usize) -> &'c mut Command {
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         if self.pinned {
             command.env(PIN_VARIABLE, cpu.to_string());
         }
@@ -105,7 +121,11 @@ impl Pair {
         let port = self.next_port().to_string();
         let base = ["perf", "raw", mode, "--port", &port];
         let text = self.run(own().args(base), own().args(base).arg("127.0.0.1"))?;
-        Ok(vec![text.trim().parse().with_context(|| format!("raw {mode} printed {text:?}"))?])
+        Ok(vec![
+            text.trim()
+                .parse()
+                .with_context(|| format!("raw {mode} printed {text:?}"))?,
+        ])
     }
 }
 
@@ -126,20 +146,27 @@ pub fn softroce_figures(pair: &Pair, args: &[String], keys: &[&str]) -> Result<V
     let mut server = own();
     server.arg("perf").args(args).args(["--json", "--port", &port]);
     let mut client = own();
-    client.arg("perf").args(args).args(["--json", "--port", &port, "127.0.0.1"]);
+    client
+        .arg("perf")
+        .args(args)
+        .args(["--json", "--port", &port, "127.0.0.1"]);
     let text = pair.run(&mut server, &mut client)?;
     let json: serde_json::Value = serde_json::from_str(&text).with_context(|| format!("output {text:?}"))?;
     keys.iter()
         .map(|key| {
             let value = key.split('.').try_fold(&json, |at, part| at.get(part));
-            value.and_then(serde_json::Value::as_f64).with_context(|| format!("no {key} in {text:?}"))
+            value
+                .and_then(serde_json::Value::as_f64)
+                .with_context(|| format!("no {key} in {text:?}"))
         })
         .collect()
 }
 
 /// Pin this process to the CPU that its parent chose.
 pub fn pin_as_asked() {
-    let Some(cpu) = std::env::var(PIN_VARIABLE).ok().and_then(|cpu| cpu.parse().ok()) else { return };
+    let Some(cpu) = std::env::var(PIN_VARIABLE).ok().and_then(|cpu| cpu.parse().ok()) else {
+        return;
+    };
     let mut set = nix::sched::CpuSet::new();
     if set.set(cpu).is_ok() {
         // A CPU that is not there leaves the process where it is: slower, not wrong.

@@ -42,19 +42,30 @@ struct Shape {
     window_trains: usize,
 }
 
-const STREAM: Shape = Shape { segment_bytes: 4116, segments: 15, window_trains: 3 };
-const STAGED: Shape = Shape { segment_bytes: 64, segments: 64, window_trains: 12 };
+const STREAM: Shape = Shape {
+    segment_bytes: 4116,
+    segments: 15,
+    window_trains: 3,
+};
+const STAGED: Shape = Shape {
+    segment_bytes: 64,
+    segments: 64,
+    window_trains: 12,
+};
 
 impl Raw {
     /// Run one end; the client prints its figure.
     pub fn run(self) -> Result<()> {
         let socket = match &self.host {
             Some(_) => UdpSocket::bind("127.0.0.1:0")?,
-            None => UdpSocket::bind(("127.0.0.1", self.port)).with_context(|| format!("UDP port {}", self.port))?,
+            None => UdpSocket::bind(("127.0.0.1", self.port))
+                .with_context(|| format!("UDP port {}", self.port))?,
         };
         socket.set_read_timeout(Some(SILENCE))?;
         socket.set_nonblocking(self.mode == Mode::Spin)?;
-        let Some(host) = &self.host else { return self.serve(&socket) };
+        let Some(host) = &self.host else {
+            return self.serve(&socket);
+        };
         socket.connect((host.as_str(), self.port))?;
         let figure = match self.mode {
             Mode::Spin | Mode::Block => ping(&socket)?,
@@ -100,7 +111,9 @@ fn ping(socket: &UdpSocket) -> Result<f64> {
             samples.push(start.elapsed().as_nanos() as u64);
         }
     }
-    Ok(Distribution::from_nanos(&mut samples, 2.0).context("samples")?.p50_us)
+    Ok(Distribution::from_nanos(&mut samples, 2.0)
+        .context("samples")?
+        .p50_us)
 }
 
 /// Send trains as fast as acknowledgements allow; acknowledged segments a second.

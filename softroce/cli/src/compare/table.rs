@@ -42,22 +42,45 @@ struct Ratio {
 /// What is compared with what: softroce's figure, the other's, and the mark.
 const RATIOS: &[(&str, &str, Mark)] = &[
     ("softroce SEND 8 B", "raw UDP spinning", Mark::AtMost(1.5)),
-    ("softroce WRITE 8 B, polled", "raw UDP spinning", Mark::AtMost(1.5)),
-    ("softroce WRITE 8 B, memory-poll", "raw UDP blocking", Mark::AtMost(1.1)),
+    (
+        "softroce WRITE 8 B, polled",
+        "raw UDP spinning",
+        Mark::AtMost(1.5),
+    ),
+    (
+        "softroce WRITE 8 B, memory-poll",
+        "raw UDP blocking",
+        Mark::AtMost(1.1),
+    ),
     ("softroce SEND 1 MiB", "raw UDP GSO stream", Mark::AtLeast(0.6)),
     ("softroce WRITE 1 MiB", "raw UDP GSO stream", Mark::AtLeast(0.6)),
     ("softroce SEND 64 B", "raw UDP 64 B staged", Mark::AtLeast(0.08)),
     ("softroce WRITE 64 B", "raw UDP 64 B staged", Mark::AtLeast(0.08)),
     ("softroce WRITE 4 KiB", "UCX tcp put 4 KiB", Mark::AtLeast(1.0)),
-    ("softroce WRITE 4 KiB", "libfabric udp+rxd SEND 4 KiB", Mark::AtLeast(1.0)),
+    (
+        "softroce WRITE 4 KiB",
+        "libfabric udp+rxd SEND 4 KiB",
+        Mark::AtLeast(1.0),
+    ),
     ("softroce SEND 8 B", "UCX tcp tag 8 B", Mark::AtMost(1.0)),
-    ("softroce SEND 8 B", "libfabric udp+rxd SEND 64 B", Mark::AtMost(1.0)),
-    ("softroce SEND 1 MiB", "libfabric udp+rxd SEND 1 MiB", Mark::AtLeast(1.0)),
+    (
+        "softroce SEND 8 B",
+        "libfabric udp+rxd SEND 64 B",
+        Mark::AtMost(1.0),
+    ),
+    (
+        "softroce SEND 1 MiB",
+        "libfabric udp+rxd SEND 1 MiB",
+        Mark::AtLeast(1.0),
+    ),
 ];
 
 impl Table {
     fn median(&self, name: &str) -> Option<f64> {
-        self.rows.iter().find(|row| row.name == name).map(|row| row.median)
+        self.rows
+            .iter()
+            .find(|row| row.name == name)
+            .map(|row| row.median)
     }
 
     fn ratios(&self) -> impl Iterator<Item = Ratio> + '_ {
@@ -67,7 +90,13 @@ impl Table {
                 Mark::AtMost(most) => ratio <= most,
                 Mark::AtLeast(least) => ratio >= least,
             };
-            Some(Ratio { name, against, ratio, mark, met })
+            Some(Ratio {
+                name,
+                against,
+                ratio,
+                mark,
+                met,
+            })
         })
     }
 
@@ -85,16 +114,44 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pinned = if self.pinned { "pinned to two CPUs" } else { "not pinned" };
-        writeln!(f, "Medians of {} rounds, {pinned}; times are half round trips (p50).\n", self.rounds)?;
-        writeln!(f, "{:<38} {:>12} {:>12} {:>12}  unit", "what", "median", "min", "max")?;
+        let pinned = if self.pinned {
+            "pinned to two CPUs"
+        } else {
+            "not pinned"
+        };
+        writeln!(
+            f,
+            "Medians of {} rounds, {pinned}; times are half round trips (p50).\n",
+            self.rounds
+        )?;
+        writeln!(
+            f,
+            "{:<38} {:>12} {:>12} {:>12}  unit",
+            "what", "median", "min", "max"
+        )?;
         for row in &self.rows {
             let digits = if row.median >= 1000.0 { 0 } else { 2 };
-            let Row { name, unit, median, min, max } = row;
-            writeln!(f, "{name:<38} {median:>12.digits$} {min:>12.digits$} {max:>12.digits$}  {unit}")?;
+            let Row {
+                name,
+                unit,
+                median,
+                min,
+                max,
+            } = row;
+            writeln!(
+                f,
+                "{name:<38} {median:>12.digits$} {min:>12.digits$} {max:>12.digits$}  {unit}"
+            )?;
         }
         writeln!(f, "\n{:<34} {:<30} {:>7}  mark", "ratio", "against", "")?;
-        for Ratio { name, against, ratio, mark, met } in self.ratios() {
+        for Ratio {
+            name,
+            against,
+            ratio,
+            mark,
+            met,
+        } in self.ratios()
+        {
             let mark = match mark {
                 Mark::AtMost(most) => format!("at most {most}"),
                 Mark::AtLeast(least) => format!("at least {least}"),

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use verbs_api::{CompletionQueue, Payload, Provider, QueuePair, RecvWr, SendFlags, SendOp, SendWr, Wc, WcOpcode};
+use verbs_api::{
+    CompletionQueue, Payload, Provider, QueuePair, RecvWr, SendFlags, SendOp, SendWr, Wc, WcOpcode,
+};
 
 use super::latency::finish;
 use super::{Operation, Report, Settings};
@@ -26,10 +28,22 @@ pub fn measure<P: Provider>(
 ) -> Result<Option<Report>> {
     let slot = (settings.size as usize).next_multiple_of(64);
     let slots = (BUFFER_BYTES_MAX / slot).clamp(1, DEPTH as usize);
-    let waiting = if settings.events { Waiting::Events } else { Waiting::Polling };
-    let sizes = Sizes { qps: settings.qps as usize, buffer_bytes: slot * slots, depth: DEPTH };
+    let waiting = if settings.events {
+        Waiting::Events
+    } else {
+        Waiting::Polling
+    };
+    let sizes = Sizes {
+        qps: settings.qps as usize,
+        buffer_bytes: slot * slots,
+        depth: DEPTH,
+    };
     let mut end = Endpoint::open(provider, sizes, settings.mtu, waiting)?;
-    let stream = Stream { slot, slots, settings: *settings };
+    let stream = Stream {
+        slot,
+        slots,
+        settings: *settings,
+    };
     let receiver = !client && settings.operation == Operation::Send;
     let mut receives = Receives::new(settings);
     if receiver {
@@ -70,8 +84,12 @@ impl Stream {
         let qps = end.qps.len();
         let mut posted = vec![0u32; qps];
         let mut completed = vec![0u32; qps];
-        let index_of: std::collections::HashMap<u32, usize> =
-            end.qps.iter().enumerate().map(|(index, qp)| (qp.qpn(), index)).collect();
+        let index_of: std::collections::HashMap<u32, usize> = end
+            .qps
+            .iter()
+            .enumerate()
+            .map(|(index, qp)| (qp.qpn(), index))
+            .collect();
         let mut completions = [Wc::default(); 64];
         let mut finished = 0;
         for qp in 0..qps {
@@ -92,7 +110,13 @@ impl Stream {
         Ok(())
     }
 
-    fn top_up<P: Provider>(&self, end: &Endpoint<P>, qp: usize, posted: &mut u32, completed: u32) -> Result<()> {
+    fn top_up<P: Provider>(
+        &self,
+        end: &Endpoint<P>,
+        qp: usize,
+        posted: &mut u32,
+        completed: u32,
+    ) -> Result<()> {
         // READs and atomics are asked for in smaller lists, since fewer may be outstanding.
         while *posted < self.settings.iters {
             let list = LIST.min(self.settings.iters - *posted);
@@ -107,7 +131,8 @@ impl Stream {
 
     fn post_list<P: Provider>(&self, end: &Endpoint<P>, qp: usize, first: u32, list: u32) -> Result<()> {
         let size = self.settings.size as usize;
-        let sges: [_; LIST as usize] = std::array::from_fn(|i| [end.sge(self.offset(first + i as u32), size)]);
+        let sges: [_; LIST as usize] =
+            std::array::from_fn(|i| [end.sge(self.offset(first + i as u32), size)]);
         let requests: [SendWr<'_, P>; LIST as usize] = std::array::from_fn(|i| {
             let message = first + i as u32;
             let remote = end.remote(self.offset(message));
@@ -118,8 +143,18 @@ impl Stream {
                 Operation::Atomic => SendOp::FetchAdd { remote, add: 1 },
             };
             let last = i as u32 + 1 == list;
-            let flags = if last { SendFlags::SIGNALED } else { SendFlags::empty() };
-            SendWr { wr_id: u64::from(message) + 1, op, payload: Payload::Sges(&sges[i]), flags, xrc_srqn: None }
+            let flags = if last {
+                SendFlags::SIGNALED
+            } else {
+                SendFlags::empty()
+            };
+            SendWr {
+                wr_id: u64::from(message) + 1,
+                op,
+                payload: Payload::Sges(&sges[i]),
+                flags,
+                xrc_srqn: None,
+            }
         });
         Ok(end.qps[qp].post_send(&requests[..list as usize])?)
     }
@@ -132,7 +167,9 @@ struct Receives {
 
 impl Receives {
     fn new(settings: &Settings) -> Self {
-        Receives { left: u64::from(settings.iters) * u64::from(settings.qps) }
+        Receives {
+            left: u64::from(settings.iters) * u64::from(settings.qps),
+        }
     }
 
     fn fill<P: Provider>(&self, end: &Endpoint<P>, stream: &Stream, count: u32) -> Result<()> {
@@ -142,7 +179,10 @@ impl Receives {
     fn post<P: Provider>(end: &Endpoint<P>, stream: &Stream, qp: usize, count: u32) -> Result<()> {
         let size = stream.settings.size as usize;
         let sges: [_; LIST as usize] = std::array::from_fn(|i| [end.sge(stream.offset(i as u32), size)]);
-        let requests: [RecvWr<'_>; LIST as usize] = std::array::from_fn(|i| RecvWr { wr_id: 0, sges: &sges[i] });
+        let requests: [RecvWr<'_>; LIST as usize] = std::array::from_fn(|i| RecvWr {
+            wr_id: 0,
+            sges: &sges[i],
+        });
         let mut left = count;
         while left > 0 {
             let list = left.min(LIST);
@@ -152,9 +192,18 @@ impl Receives {
         Ok(())
     }
 
-    fn run<P: Provider>(&mut self, end: &mut Endpoint<P>, control: &mut Control, stream: &Stream) -> Result<()> {
-        let index_of: std::collections::HashMap<u32, usize> =
-            end.qps.iter().enumerate().map(|(index, qp)| (qp.qpn(), index)).collect();
+    fn run<P: Provider>(
+        &mut self,
+        end: &mut Endpoint<P>,
+        control: &mut Control,
+        stream: &Stream,
+    ) -> Result<()> {
+        let index_of: std::collections::HashMap<u32, usize> = end
+            .qps
+            .iter()
+            .enumerate()
+            .map(|(index, qp)| (qp.qpn(), index))
+            .collect();
         let mut used = vec![0u32; end.qps.len()];
         let mut completions = [Wc::default(); 64];
         while self.left > 0 {

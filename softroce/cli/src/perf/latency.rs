@@ -19,10 +19,23 @@ pub fn measure<P: Provider>(
 ) -> Result<Option<Report>> {
     let size = settings.size as usize;
     let slot = size.next_multiple_of(8);
-    let waiting = if settings.events { Waiting::Events } else { Waiting::Polling };
-    let sizes = Sizes { qps: 1, buffer_bytes: 2 * slot, depth: 64 };
+    let waiting = if settings.events {
+        Waiting::Events
+    } else {
+        Waiting::Polling
+    };
+    let sizes = Sizes {
+        qps: 1,
+        buffer_bytes: 2 * slot,
+        depth: 64,
+    };
     let mut end = Endpoint::open(provider, sizes, settings.mtu, waiting)?;
-    let mut run = Run { slot, size, settings: *settings, unsignaled: 0 };
+    let mut run = Run {
+        slot,
+        size,
+        settings: *settings,
+        unsignaled: 0,
+    };
     if settings.operation == Operation::Send {
         for _ in 0..2 {
             end.post_recv(0, 0, end.sge(slot, size))?;
@@ -59,8 +72,15 @@ pub fn measure<P: Provider>(
         Operation::Read | Operation::Atomic => {} // A passive target makes no call.
     }
     finish(control, client, settings)?;
-    let divisor = if matches!(settings.operation, Operation::Send | Operation::Write) { 2.0 } else { 1.0 };
-    Ok(client.then(|| Report { latency: Distribution::from_nanos(&mut samples, divisor), ..Report::new(settings) }))
+    let divisor = if matches!(settings.operation, Operation::Send | Operation::Write) {
+        2.0
+    } else {
+        1.0
+    };
+    Ok(client.then(|| Report {
+        latency: Distribution::from_nanos(&mut samples, divisor),
+        ..Report::new(settings)
+    }))
 }
 
 /// Wait for the other end before anything is torn down. A passive server waits here for the whole measurement.
@@ -94,7 +114,10 @@ impl Run {
         self.unsignaled += 1;
         let signaled = self.unsignaled == 16;
         let op = match self.settings.operation {
-            Operation::Write => SendOp::Write { remote: end.remote(self.slot), imm: None },
+            Operation::Write => SendOp::Write {
+                remote: end.remote(self.slot),
+                imm: None,
+            },
             _ => SendOp::Send { imm: None },
         };
         end.post(0, 1, op, end.sge(0, self.size), signaled)?;
@@ -109,7 +132,12 @@ impl Run {
         Ok(())
     }
 
-    fn arrive<P: Provider>(&mut self, end: &mut Endpoint<P>, control: &mut Control, round: u32) -> Result<()> {
+    fn arrive<P: Provider>(
+        &mut self,
+        end: &mut Endpoint<P>,
+        control: &mut Control,
+        round: u32,
+    ) -> Result<()> {
         if self.settings.operation == Operation::Write {
             return self.arrive_in_memory(end, control, round);
         }
@@ -122,7 +150,12 @@ impl Run {
         }
     }
 
-    fn arrive_in_memory<P: Provider>(&mut self, end: &mut Endpoint<P>, control: &mut Control, round: u32) -> Result<()> {
+    fn arrive_in_memory<P: Provider>(
+        &mut self,
+        end: &mut Endpoint<P>,
+        control: &mut Control,
+        round: u32,
+    ) -> Result<()> {
         let last = self.slot + self.size - 1;
         let mut looks = 0u32;
         let mut none = [Wc::default(); 1];
