@@ -2,6 +2,8 @@
 pub mod clock;
 pub mod fabric;
 pub mod interfaces;
+pub mod tap;
 
 pub use clock::{Clock, MonotonicClock};
 pub use fabric::{Endpoint, Fabric, FabricCounters, Trains, UdpFabric, UdpOptions};
+pub use tap::{Capture, Tap};
