@@ -5,5 +5,5 @@ pub mod interfaces;
 pub mod tap;
 
 pub use clock::{Clock, MonotonicClock};
-pub use fabric::{Endpoint, Fabric, FabricCounters, Trains, UdpFabric, UdpOptions};
+pub use fabric::{Endpoint, Fabric, FabricCounters, HeaderFields, Trains, UdpFabric, UdpOptions};
 pub use tap::{Capture, Tap};
