@@ -1,7 +1,14 @@
 //! Reliable connections in virtual time: two engines and a wire between them that a test scripts, or one engine whose
 //! peer is the test itself.
-#![allow(clippy::unwrap_used)]
 
 mod data;
+mod hostile;
+mod loss;
+mod many;
 mod node;
 mod pair;
+mod raw;
+mod requester;
+mod responder;
+mod responder_errors;
+mod state;
