@@ -126,8 +126,8 @@ pub fn responder(case: &Case) -> Result<Tally, &'static str> {
             server.receive_into(case.packets[0].at, RECEIVE_OFFSET, len);
         }
     }
-    let requests = case.packets.iter().filter(|packet| packet.from == Side::Client);
-    let last_request = requests.last().unwrap().at;
+    let mut requests = case.packets.iter().filter(|packet| packet.from == Side::Client);
+    let last_request = requests.next_back().unwrap().at;
     for captured in &case.packets {
         let now = captured.at;
         match captured.from {
