@@ -1,7 +1,47 @@
 //! A user-space RDMA network card: the provider, its progress and its UDP fabric.
+//!
+//! Read top-down:
+//! - [`Softroce`] is a [`verbs_api::Provider`]: a list of devices, one an IP address ([`Options`]).
+//! - A [`Device`] holds an engine (`softroce-engine`) and a [`Fabric`] behind the progress gate. The program's own
+//!   threads bring it forward in their verbs; a background thread does whenever they leave off.
+//! - [`Fabric`] moves packets: over UDP port 4791, or through a simulation.
+//!
+//! No hand-off stands on the hot path: posting transmits, and polling receives, in the caller's thread.
+
 pub mod clock;
 pub mod fabric;
 pub mod interfaces;
 
+mod card;
+mod channel;
+mod context;
+mod cq;
+mod device;
+mod events;
+mod fork;
+mod gate;
+mod handle;
+mod mr;
+mod options;
+mod os;
+mod pace;
+mod pd;
+mod probe;
+mod provider;
+mod qp;
+mod unacknowledged;
+mod unsupported;
+mod worker;
+
+pub use channel::Channel;
 pub use clock::{Clock, MonotonicClock};
+pub use context::Context;
+pub use cq::Cq;
+pub use device::{Device, DeviceCounters};
 pub use fabric::{Endpoint, Fabric, FabricCounters, Trains, UdpFabric, UdpOptions};
+pub use mr::Mr;
+pub use options::{Options, ProgressMode};
+pub use pd::Pd;
+pub use provider::Softroce;
+pub use qp::Qp;
+pub use unsupported::{Ah, Dm, Mw, Srq, XrcDomain};

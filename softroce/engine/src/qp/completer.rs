@@ -53,6 +53,7 @@ impl Qp {
         }
         if self.state != QpState::Err {
             self.note_progress(shared, before);
+            self.arm(shared);
         }
     }
 
@@ -275,7 +276,6 @@ impl Qp {
         if let Some(link) = self.link {
             shared.wake_waiting(link.peer);
         }
-        self.arm(shared);
     }
 
     /// What was acknowledged since the last time renews the retry counters. A NAK that acknowledges something does

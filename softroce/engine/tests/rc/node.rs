@@ -172,7 +172,7 @@ impl Node {
         self.engine.modify_qp(now, qpn, &attr).unwrap();
     }
 
-    pub fn to_init(&mut self, now: Time, qpn: u32, c: &Connection) {
+    pub fn enter_init(&mut self, now: Time, qpn: u32, c: &Connection) {
         let attr = QpAttr {
             state: Some(QpState::Init),
             pkey_index: Some(0),
@@ -183,7 +183,7 @@ impl Node {
         self.modify(now, qpn, attr);
     }
 
-    pub fn to_rtr(&mut self, now: Time, qpn: u32, peer: IpAddr, peer_qpn: u32, c: &Connection) {
+    pub fn enter_rtr(&mut self, now: Time, qpn: u32, peer: IpAddr, peer_qpn: u32, c: &Connection) {
         let av = AddressVector {
             dgid: Some(Gid::from(peer)),
             port: 1,
@@ -202,7 +202,7 @@ impl Node {
         self.modify(now, qpn, attr);
     }
 
-    pub fn to_rts(&mut self, now: Time, qpn: u32, c: &Connection) {
+    pub fn enter_rts(&mut self, now: Time, qpn: u32, c: &Connection) {
         let attr = QpAttr {
             state: Some(QpState::Rts),
             timeout: Some(c.timeout),

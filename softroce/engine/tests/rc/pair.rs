@@ -110,12 +110,12 @@ impl Pair {
             ..*connection
         };
         let (ip_a, ip_b) = (self.a.ip, self.b.ip);
-        self.a.to_init(now, qa, connection);
-        self.b.to_init(now, qb, &mirrored);
-        self.a.to_rtr(now, qa, ip_b, qb, connection);
-        self.b.to_rtr(now, qb, ip_a, qa, &mirrored);
-        self.a.to_rts(now, qa, connection);
-        self.b.to_rts(now, qb, &mirrored);
+        self.a.enter_init(now, qa, connection);
+        self.b.enter_init(now, qb, &mirrored);
+        self.a.enter_rtr(now, qa, ip_b, qb, connection);
+        self.b.enter_rtr(now, qb, ip_a, qa, &mirrored);
+        self.a.enter_rts(now, qa, connection);
+        self.b.enter_rts(now, qb, &mirrored);
     }
 
     /// Everything that either side wants to send goes on the wire.

@@ -1,0 +1,223 @@
+//! The engine with its fabric: what lies behind the progress gate.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use softroce_engine::{Acks, Config, Counters, CqId, Engine, EngineEvent, Time, TxBatch};
+use verbs_api::{EventKind, EventSource, Gid};
+
+use crate::cq::CqShared;
+use crate::events::AsyncQueue;
+use crate::fabric::{Fabric, FabricCounters};
+use crate::pace::Pace;
+use crate::qp::QpShared;
+use crate::unacknowledged::Unacknowledged;
+
+/// Bytes of packets built before they are handed to the fabric: two full trains, which stay in the cache.
+const BATCH_BYTES: usize = 128 * 1024;
+/// Packets in a batch.
+const BATCH_PACKETS: usize = 256;
+/// Batches that one round sends at most; what is left goes in the next one.
+const BATCHES_PER_ROUND: usize = 4;
+/// How long the engine lets an acknowledgement wait for data to travel with, ns. Only a program that stops polling in
+/// the middle of a conversation ever waits so long: the next empty poll sends it.
+const ACK_DELAY_NS: u64 = 20_000;
+
+/// A round's way with acknowledgements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RoundAcks {
+    /// Send them now, unless something arrived: then the program is about to answer, and they travel with its answer.
+    WithAnswer,
+    /// Send them now: nobody is about to answer.
+    Now,
+}
+
+/// What a round did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Done {
+    /// Datagrams received.
+    pub(crate) received: usize,
+    /// Whether packets left, a timer ran or an event was passed on.
+    pub(crate) acted: bool,
+    /// Whether there is more to send at once.
+    pub(crate) more: bool,
+}
+
+impl Done {
+    /// Whether the round found anything to do.
+    pub(crate) fn something(self) -> bool {
+        self.received != 0 || self.acted
+    }
+}
+
+/// Engine, fabric, and those who want to hear of events.
+pub(crate) struct Card {
+    pub(crate) engine: Engine,
+    fabric: Box<dyn Fabric>,
+    batch: TxBatch,
+    pub(crate) listeners: Listeners,
+}
+
+/// Who is told of an event.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    pub(crate) cqs: HashMap<CqId, Arc<CqShared>>,
+    pub(crate) qps: HashMap<u32, Arc<QpShared>>,
+    /// Open contexts: events of the port reach all of them.
+    contexts: Vec<Weak<AsyncQueue>>,
+}
+
+impl Card {
+    /// An engine on `fabric`.
+    pub(crate) fn new(mut fabric: Box<dyn Fabric>, seed: u64) -> Self {
+        let slice = fabric.qpn_slice();
+        let port = fabric.port();
+        let mut engine = Engine::new(Config {
+            seed,
+            qpn_base: slice.start,
+            qpn_count: slice.end.saturating_sub(slice.start),
+            ack_delay_ns: ACK_DELAY_NS,
+            receive_buffer_bytes: fabric.receive_buffer_bytes(),
+            initial_window_bytes: 0,
+            node_guid: port.gids.first().map_or(0, |entry| node_guid(entry.gid)),
+        });
+        engine.set_port(port);
+        // The port is as it is from the start: nobody needs to hear that it came up.
+        while engine.poll_event().is_some() {}
+        Card {
+            engine,
+            fabric,
+            batch: TxBatch::new(BATCH_BYTES, BATCH_PACKETS),
+            listeners: Listeners::default(),
+        }
+    }
+
+    /// Receive one round, run timers that are due, send, and pass events on. Bounded.
+    pub(crate) fn round(&mut self, now: Time, acks: RoundAcks, pace: &Pace) -> Done {
+        let engine = &mut self.engine;
+        let received = self
+            .fabric
+            .recv(&mut |meta, datagram| engine.handle_datagram(now, meta, datagram));
+        let mut done = Done {
+            received,
+            ..Done::default()
+        };
+        if engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
+            engine.handle_timeout(now);
+            done.acted = true;
+        }
+        let acks = match acks {
+            RoundAcks::WithAnswer if received != 0 => Acks::Defer,
+            RoundAcks::WithAnswer | RoundAcks::Now => Acks::Flush,
+        };
+        self.finish(now, acks, pace, &mut done);
+        done
+    }
+
+    /// Send what a verb has made ready, and pass events on. Bounded.
+    pub(crate) fn settle(&mut self, now: Time, pace: &Pace) -> Done {
+        let mut done = Done::default();
+        self.finish(now, Acks::Defer, pace, &mut done);
+        done
+    }
+
+    /// Send every acknowledgement that waits.
+    pub(crate) fn flush(&mut self, now: Time, pace: &Pace) {
+        self.finish(now, Acks::Flush, pace, &mut Done::default());
+    }
+
+    fn finish(&mut self, now: Time, acks: Acks, pace: &Pace, done: &mut Done) {
+        for _ in 0..BATCHES_PER_ROUND {
+            done.more = self.engine.poll_transmit(now, &mut self.batch, acks);
+            if self.batch.is_empty() {
+                break;
+            }
+            done.acted = true;
+            self.fabric.send(&mut self.batch);
+            self.batch.clear();
+            if !done.more {
+                break;
+            }
+        }
+        self.pass_events_on(pace, done);
+    }
+
+    /// Tell programs what the engine reports.
+    pub(crate) fn pass_events_on(&mut self, pace: &Pace, done: &mut Done) {
+        while let Some(event) = self.engine.poll_event() {
+            done.acted = true;
+            self.listeners.deliver(event, pace);
+        }
+    }
+
+    /// Take over what has changed about the interfaces.
+    pub(crate) fn look_at_port(&mut self) {
+        if self.fabric.port_changed() {
+            self.engine.set_port(self.fabric.port());
+        }
+    }
+
+    /// Descriptors to wait on.
+    pub(crate) fn fds(&self) -> Vec<std::os::fd::RawFd> {
+        self.fabric.fds()
+    }
+
+    /// After a fork, in the child.
+    pub(crate) fn close_in_child(&mut self) {
+        self.fabric.close_in_child();
+    }
+
+    /// What engine and fabric have counted.
+    pub(crate) fn counters(&self) -> (Counters, FabricCounters) {
+        (*self.engine.counters(), self.fabric.counters())
+    }
+}
+
+/// The node GUID of the device at `gid`: the same in all processes on an address. FNV-1a, marked as locally assigned.
+pub(crate) fn node_guid(gid: Gid) -> u64 {
+    let hash = gid.0.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    hash & !(1 << 56) | 1 << 57
+}
+
+impl Listeners {
+    /// A context that wants events of the port.
+    pub(crate) fn add_context(&mut self, queue: &Arc<AsyncQueue>) {
+        self.contexts.retain(|other| other.strong_count() != 0);
+        self.contexts.push(Arc::downgrade(queue));
+    }
+
+    fn deliver(&self, event: EngineEvent, pace: &Pace) {
+        match event {
+            EngineEvent::CqNotify(id) => {
+                if let Some(cq) = self.cqs.get(&id) {
+                    cq.notify(pace);
+                }
+            }
+            EngineEvent::Cq(id, kind) => {
+                if let Some(cq) = self.cqs.get(&id) {
+                    cq.async_events
+                        .push(kind, EventSource::Cq(cq.cookie), &cq.async_unacknowledged);
+                }
+            }
+            EngineEvent::Qp(qpn, kind) => {
+                if let Some(qp) = self.qps.get(&qpn) {
+                    qp.async_events
+                        .push(kind, EventSource::Qp(qpn), &qp.async_unacknowledged);
+                }
+            }
+            // Shared receive queues are not offered yet, so none can have an event.
+            EngineEvent::Srq(..) => {}
+            EngineEvent::Port(kind) => self.deliver_port(kind),
+        }
+    }
+
+    fn deliver_port(&self, kind: EventKind) {
+        // Nobody destroys a port, so nobody waits for these acknowledgements.
+        let nobody = Arc::new(Unacknowledged::default());
+        for context in self.contexts.iter().filter_map(Weak::upgrade) {
+            context.push(kind, EventSource::Port(crate::context::PORT), &nobody);
+        }
+    }
+}

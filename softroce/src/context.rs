@@ -1,0 +1,162 @@
+//! An open device.
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use verbs_api::{
+    AsyncEventGuard, Capabilities, Context as _, CqInit, DeviceAttr, Error, GidEntry, Object, PortAttr,
+    Refused, Result,
+};
+
+use crate::channel::{Channel, ChannelInner, ChannelShared};
+use crate::cq::Cq;
+use crate::device::{Device, Shared};
+use crate::events::AsyncQueue;
+use crate::handle;
+use crate::pd::Pd;
+use crate::provider::Softroce;
+
+/// The only port.
+pub(crate) const PORT: u8 = 1;
+/// The only P_Key: the default one, full membership.
+const DEFAULT_PKEY: u16 = 0xffff;
+
+/// An open device.
+pub struct Context {
+    pub(crate) inner: Arc<ContextInner>,
+}
+
+pub(crate) struct ContextInner {
+    /// Keeps the device open, and its background thread running.
+    owner: Device,
+    pub(crate) device: Arc<Shared>,
+    pub(crate) async_events: Arc<AsyncQueue>,
+}
+
+impl Context {
+    /// Open `device` once more; all contexts of a device share its port and its sockets.
+    pub(crate) fn new(owner: Device) -> Result<Context> {
+        let queue =
+            AsyncQueue::new().map_err(|e| Error::system("no descriptor for asynchronous events", e))?;
+        let async_events = Arc::new(queue);
+        let device = owner.shared().clone();
+        device.verb(|card, _| {
+            card.listeners.add_context(&async_events);
+            Ok(())
+        })?;
+        Ok(Context {
+            inner: Arc::new(ContextInner {
+                owner,
+                device,
+                async_events,
+            }),
+        })
+    }
+
+    /// The device beneath, for its counters.
+    pub fn device(&self) -> &Device {
+        &self.inner.owner
+    }
+
+    fn check_port(&self, port: u8) -> Result<()> {
+        if port == PORT {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "{} has no port {port}; its only port is {PORT}",
+            self.name()
+        )))
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("device", &self.inner.device.name)
+            .finish()
+    }
+}
+
+impl Object for Context {
+    /// EBUSY while anything made on the context lives.
+    fn destroy(self) -> Result<(), Refused<Self>> {
+        handle::into_sole_owner(self.inner, "context", "an object made on it")
+            .map(drop)
+            .map_err(|refused| refused.map(|inner| Context { inner }))
+    }
+}
+
+impl verbs_api::Context for Context {
+    type P = Softroce;
+
+    fn name(&self) -> &str {
+        &self.inner.device.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            qp_rc: true,
+            null_mr: true,
+            rereg_mr: true,
+            ..Capabilities::default()
+        }
+    }
+
+    fn query_device(&self) -> Result<DeviceAttr> {
+        self.inner.device.look(|card| card.engine.device_attr())
+    }
+
+    fn query_port(&self, port: u8) -> Result<PortAttr> {
+        self.check_port(port)?;
+        self.inner.device.look(|card| card.engine.port_attr())
+    }
+
+    fn gid_table(&self) -> Result<Vec<GidEntry>> {
+        self.inner.device.look(|card| card.engine.gid_table().to_vec())
+    }
+
+    fn query_pkey(&self, port: u8, index: u16) -> Result<u16> {
+        self.check_port(port)?;
+        match index {
+            0 => Ok(DEFAULT_PKEY),
+            _ => Err(Error::invalid(format!(
+                "port {port} has no P_Key at index {index}; its only one is at 0"
+            ))),
+        }
+    }
+
+    fn clock_ns(&self) -> Result<u64> {
+        self.inner.device.check_owner()?;
+        Ok(self.inner.device.clock.now().as_nanos())
+    }
+
+    fn alloc_pd(&self) -> Result<Pd> {
+        Pd::alloc(&self.inner)
+    }
+
+    fn create_channel(&self) -> Result<Channel> {
+        self.inner.device.check_owner()?;
+        let shared =
+            ChannelShared::new().map_err(|e| Error::system("no descriptor for a completion channel", e))?;
+        Ok(Channel {
+            inner: Arc::new(ChannelInner {
+                shared: Arc::new(shared),
+                context: self.inner.clone(),
+            }),
+        })
+    }
+
+    fn create_cq(&self, init: &CqInit<'_, Softroce>) -> Result<Cq> {
+        Cq::create(&self.inner, init)
+    }
+
+    fn async_event(&self) -> Result<Option<AsyncEventGuard>> {
+        self.inner.device.check_owner()?;
+        Ok(self.inner.async_events.pop())
+    }
+
+    fn async_fd(&self) -> BorrowedFd<'_> {
+        self.inner.async_events.fd()
+    }
+}

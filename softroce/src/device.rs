@@ -1,0 +1,347 @@
+//! A device: engine and fabric behind the gate, and the threads that bring them forward.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
+
+use softroce_engine::{Counters, Time};
+use verbs_api::{Error, ErrorKind, PostError, Result};
+
+use crate::card::{Card, Done, RoundAcks};
+use crate::clock::Clock;
+use crate::fabric::{Fabric, FabricCounters};
+use crate::fork;
+use crate::gate::{Gate, Guard, Left};
+use crate::options::ProgressMode;
+use crate::pace::Pace;
+use crate::worker;
+
+/// Rounds that one caller does on behalf of refused pollers before it goes its way.
+const ROUNDS_FOR_OTHERS: u32 = 4;
+/// Rounds of [`Device::progress`]: it works until nothing is left, but a bound is a bound.
+const MANUAL_ROUNDS: u32 = 10_000;
+
+/// A device. Clones are the same device; it closes when the last one, and everything made on it, is dropped.
+#[derive(Clone)]
+pub struct Device {
+    handle: Arc<Handle>,
+}
+
+/// Ends the background thread when the last owner goes.
+struct Handle {
+    shared: Arc<Shared>,
+    worker: Option<JoinHandle<()>>,
+}
+
+/// What the program's threads and the background thread share.
+pub(crate) struct Shared {
+    pub(crate) name: String,
+    node_guid: u64,
+    /// Never dropped in a child that inherited it: its sockets and files are the parent's.
+    pub(crate) gate: Gate<ManuallyDrop<Card>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) mode: ProgressMode,
+    pub(crate) pace: Pace,
+    /// Of the process that opened it, see [`fork`].
+    generation: u32,
+    /// Held by a fork in progress.
+    pub(crate) held_for_fork: AtomicBool,
+    /// The fabric's descriptors, for a child that cannot use the fabric itself.
+    pub(crate) fds: Vec<RawFd>,
+}
+
+/// What engine and fabric have counted.
+#[derive(Clone, Debug)]
+pub struct DeviceCounters {
+    /// The engine's.
+    pub engine: Counters,
+    /// The fabric's.
+    pub fabric: FabricCounters,
+}
+
+impl Device {
+    /// A device on `fabric`, with the time of `clock`. The same seed and inputs give the same packets.
+    ///
+    /// # Panics
+    /// When the system refuses the background thread or its descriptor (never in [`ProgressMode::Manual`]);
+    /// [`try_new`](Self::try_new) reports that instead.
+    pub fn new(
+        name: &str,
+        fabric: Box<dyn Fabric>,
+        clock: Arc<dyn Clock>,
+        mode: ProgressMode,
+        seed: u64,
+    ) -> Device {
+        Device::try_new(name, fabric, clock, mode, seed).expect("the system gives a thread and a descriptor")
+    }
+
+    /// As [`new`](Self::new), with the system's refusal as an error.
+    pub fn try_new(
+        name: &str,
+        fabric: Box<dyn Fabric>,
+        clock: Arc<dyn Clock>,
+        mode: ProgressMode,
+        seed: u64,
+    ) -> Result<Device> {
+        let card = Card::new(fabric, seed);
+        let pace = match mode {
+            ProgressMode::Manual => Pace::without_thread(),
+            ProgressMode::Auto | ProgressMode::ThreadOnly => Pace::with_thread()
+                .map_err(|e| Error::system("no descriptor for the background thread", e))?,
+        };
+        let fds = card.fds();
+        let shared = Arc::new(Shared {
+            name: name.to_owned(),
+            node_guid: card.engine.device_attr().node_guid,
+            gate: Gate::new(ManuallyDrop::new(card)),
+            clock,
+            mode,
+            pace,
+            generation: fork::generation(),
+            held_for_fork: AtomicBool::new(false),
+            fds,
+        });
+        fork::register(&shared)?;
+        let worker = match mode {
+            ProgressMode::Manual => None,
+            ProgressMode::Auto | ProgressMode::ThreadOnly => {
+                let spawned = worker::spawn(&shared);
+                Some(
+                    spawned
+                        .map_err(|e| Error::system("cannot start the background thread of the device", e))?,
+                )
+            }
+        };
+        Ok(Device {
+            handle: Arc::new(Handle { shared, worker }),
+        })
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.handle.shared
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakDevice {
+        WeakDevice(Arc::downgrade(&self.handle))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.handle.shared.name
+    }
+
+    pub(crate) fn node_guid(&self) -> u64 {
+        self.handle.shared.node_guid
+    }
+
+    /// For [`ProgressMode::Manual`]: receive, run due timers and send, until nothing is left to do now.
+    /// True when something was done.
+    pub fn progress(&self) -> bool {
+        let shared = &self.handle.shared;
+        if !shared.is_owned() {
+            return false;
+        }
+        let mut guard = shared.gate.enter();
+        guard.look_at_port();
+        let mut something = false;
+        for _ in 0..MANUAL_ROUNDS {
+            guard.clear_again();
+            let done = guard.round(shared.clock.now(), RoundAcks::Now, &shared.pace);
+            something |= done.something();
+            if !done.something() && !done.more {
+                break;
+            }
+        }
+        let _ = guard.leave();
+        something
+    }
+
+    /// When the engine next wants attention even if nothing arrives.
+    pub fn next_timeout(&self) -> Option<Time> {
+        let shared = &self.handle.shared;
+        shared.check_owner().ok()?;
+        let guard = shared.gate.enter();
+        let deadline = guard.engine.poll_timeout();
+        shared.leave(guard);
+        deadline
+    }
+
+    /// What engine and fabric have counted. All zero in a forked child, which has no device.
+    pub fn counters(&self) -> DeviceCounters {
+        let shared = &self.handle.shared;
+        if !shared.is_owned() {
+            return DeviceCounters {
+                engine: Counters::default(),
+                fabric: FabricCounters::default(),
+            };
+        }
+        let guard = shared.gate.enter();
+        let (engine, fabric) = guard.counters();
+        shared.leave(guard);
+        DeviceCounters { engine, fabric }
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("name", &self.handle.shared.name)
+            .finish()
+    }
+}
+
+/// Finds a device that is still open.
+#[derive(Default)]
+pub(crate) struct WeakDevice(std::sync::Weak<Handle>);
+
+impl WeakDevice {
+    pub(crate) fn upgrade(&self) -> Option<Device> {
+        self.0.upgrade().map(|handle| Device { handle })
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        fork::forget(&self.shared);
+        let Some(worker) = self.worker.take() else { return };
+        if !self.shared.is_owned() {
+            // The thread exists in the parent only: there is nothing to join, nor to detach.
+            std::mem::forget(worker);
+            return;
+        }
+        self.shared.pace.stop();
+        // It never holds a `Handle`, so it is never this thread; and it sleeps on the waker, so it ends at once.
+        let _ = worker.join();
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.is_owned() {
+            // SAFETY: nobody uses the card after its owner.
+            unsafe { ManuallyDrop::drop(self.gate.get_mut()) };
+        }
+    }
+}
+
+type Inside<'a> = Guard<'a, ManuallyDrop<Card>>;
+
+impl Shared {
+    /// ENODEV in a child that inherited the device through fork.
+    pub(crate) fn check_owner(&self) -> Result<()> {
+        if self.is_owned() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::NotFound,
+            "this object was inherited through fork and belongs to the parent process; open the device anew in the child",
+        ))
+    }
+
+    /// False in a child that inherited the device through fork.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.generation == fork::generation()
+    }
+
+    /// Run a verb inside the gate, waiting for it; then send and report what it caused.
+    pub(crate) fn verb<R>(&self, f: impl FnOnce(&mut Card, Time) -> Result<R>) -> Result<R> {
+        self.check_owner()?;
+        let mut guard = self.gate.enter();
+        let now = self.clock.now();
+        let result = f(&mut guard, now);
+        if self.mode == ProgressMode::Auto {
+            let _ = guard.settle(now, &self.pace);
+        } else {
+            // Packets are the thread's, or the simulator's; events are told at once.
+            guard.pass_events_on(&self.pace, &mut Done::default());
+            self.pace.wake_sleeper();
+        }
+        self.leave(guard);
+        result
+    }
+
+    /// Look at something inside the gate, waiting for it. Causes nothing.
+    pub(crate) fn look<R>(&self, f: impl FnOnce(&Card) -> R) -> Result<R> {
+        self.check_owner()?;
+        let guard = self.gate.enter();
+        let result = f(&guard);
+        self.leave(guard);
+        Ok(result)
+    }
+
+    /// Post sends inside the gate, waiting for it. What can leave leaves at once; acknowledgements travel behind it.
+    pub(crate) fn post(
+        &self,
+        f: impl FnOnce(&mut Card, Time) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        self.check_owner()
+            .map_err(|error| PostError { posted: 0, error })?;
+        let mut guard = self.gate.enter();
+        let now = self.clock.now();
+        let result = f(&mut guard, now);
+        match self.mode {
+            ProgressMode::Auto => {
+                let _ = guard.settle(now, &self.pace);
+            }
+            ProgressMode::ThreadOnly => self.pace.wake_sleeper(),
+            ProgressMode::Manual => {}
+        }
+        self.leave(guard);
+        result
+    }
+
+    /// Post receives inside the gate, waiting for it. No packet follows from that, but completions may (flushes).
+    pub(crate) fn post_receives(
+        &self,
+        f: impl FnOnce(&mut Card, Time) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        self.check_owner()
+            .map_err(|error| PostError { posted: 0, error })?;
+        let mut guard = self.gate.enter();
+        let result = f(&mut guard, self.clock.now());
+        guard.pass_events_on(&self.pace, &mut Done::default());
+        self.leave(guard);
+        result
+    }
+
+    /// A polling thread's round, if nobody else is inside. Never waits.
+    pub(crate) fn poll_round(&self) {
+        let Some(guard) = self.gate.try_enter() else {
+            return;
+        };
+        let now = self.clock.now();
+        self.pace.polled(now);
+        if self.round_and_leave(guard, now) == Left::Again {
+            self.rounds_for_others();
+        }
+    }
+
+    fn round_and_leave(&self, mut guard: Inside<'_>, now: Time) -> Left {
+        guard.clear_again();
+        let _ = guard.round(now, RoundAcks::WithAnswer, &self.pace);
+        self.pace.deadline_is(guard.engine.poll_timeout());
+        guard.leave()
+    }
+
+    /// Leave after something that was no round.
+    pub(crate) fn leave(&self, guard: Inside<'_>) {
+        self.pace.deadline_is(guard.engine.poll_timeout());
+        if guard.leave() == Left::Again && self.mode == ProgressMode::Auto {
+            self.rounds_for_others();
+        }
+    }
+
+    fn rounds_for_others(&self) {
+        for _ in 0..ROUNDS_FOR_OTHERS {
+            let Some(guard) = self.gate.try_enter() else {
+                return;
+            };
+            if self.round_and_leave(guard, self.clock.now()) == Left::Quiet {
+                return;
+            }
+        }
+    }
+}

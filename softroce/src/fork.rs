@@ -1,0 +1,130 @@
+//! What becomes of devices when the process forks.
+//!
+//! A child shares its parent's sockets: packets that it would take are lost to the parent, and while it lives the
+//! parent's address and claims stay taken. So in the child, before anything else runs, every device is closed and
+//! disowned: its verbs answer ENODEV, and dropping its handles does nothing. A child can open devices of its own.
+//!
+//! The handlers wait for devices to be at rest, but not for long: a fork from a signal handler that interrupted a verb
+//! of this very thread would wait for itself. The child then closes the descriptors by number and leaves the rest.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use verbs_api::{Error, Result};
+
+use crate::device::Shared;
+use crate::gate::Gate;
+use crate::os;
+
+/// How long a fork waits for a device to come to rest. Rounds are far shorter.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Counts the forks between the first process and this one. What was made in an earlier generation is a parent's.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+static REGISTRY: OnceLock<Registry> = OnceLock::new();
+
+/// The open devices of this process.
+struct Registry {
+    devices: Gate<Vec<Arc<Shared>>>,
+    /// A fork in progress is inside the gate.
+    held: AtomicBool,
+}
+
+/// This process's generation.
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// Close this device in every child from now on.
+pub(crate) fn register(shared: &Arc<Shared>) -> Result<()> {
+    static WATCHING: AtomicBool = AtomicBool::new(false);
+    let registry = REGISTRY.get_or_init(|| Registry {
+        devices: Gate::new(Vec::new()),
+        held: AtomicBool::new(false),
+    });
+    if !WATCHING.swap(true, Ordering::AcqRel) {
+        os::at_fork(prepare, parent, child).map_err(|e| Error::system("cannot watch for forks", e))?;
+    }
+    let mut devices = registry.devices.enter();
+    devices.push(shared.clone());
+    let _ = devices.leave();
+    Ok(())
+}
+
+/// The device is gone.
+pub(crate) fn forget(shared: &Arc<Shared>) {
+    let Some(registry) = REGISTRY.get() else { return };
+    let mut devices = registry.devices.enter();
+    let position = devices.iter().position(|device| Arc::ptr_eq(device, shared));
+    let removed = position.map(|position| devices.swap_remove(position));
+    let _ = devices.leave();
+    // Outside the gate, should this be the last owner.
+    drop(removed);
+}
+
+/// Before the fork, in the forking thread: bring all devices to rest.
+extern "C" fn prepare() {
+    let Some(registry) = REGISTRY.get() else { return };
+    let Some(devices) = registry.devices.enter_within(PATIENCE) else {
+        return;
+    };
+    for shared in devices.iter() {
+        if let Some(guard) = shared.gate.enter_within(PATIENCE) {
+            std::mem::forget(guard);
+            shared.held_for_fork.store(true, Ordering::Relaxed);
+        }
+    }
+    std::mem::forget(devices);
+    registry.held.store(true, Ordering::Relaxed);
+}
+
+/// After the fork, in the parent: everything goes on.
+extern "C" fn parent() {
+    let Some(registry) = REGISTRY.get() else { return };
+    if !registry.held.swap(false, Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: `prepare` ran in this thread and forgot a guard, which is resumed only here.
+    let devices = unsafe { registry.devices.resume() };
+    for shared in devices.iter() {
+        if shared.held_for_fork.swap(false, Ordering::Relaxed) {
+            // SAFETY: as above, for the gate of the device.
+            shared.leave(unsafe { shared.gate.resume() });
+        }
+    }
+    let _ = devices.leave();
+}
+
+/// After the fork, in the child, whose only thread this is.
+extern "C" fn child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    let Some(registry) = REGISTRY.get() else { return };
+    if registry.held.swap(false, Ordering::Relaxed) {
+        // SAFETY: `prepare` forgot a guard before the fork; the child's copy of it is resumed only here.
+        let devices = unsafe { registry.devices.resume() };
+        for shared in devices.iter() {
+            close(shared);
+        }
+        std::mem::forget(devices);
+    }
+    // SAFETY: this is the only thread, and its guard is forgotten. The old list is leaked: another thread of the
+    // parent may have been about to change it.
+    unsafe { registry.devices.reset(Vec::new()) };
+}
+
+fn close(shared: &Shared) {
+    if shared.held_for_fork.swap(false, Ordering::Relaxed) {
+        // SAFETY: `prepare` forgot a guard of this gate; the child's copy is resumed only here.
+        let mut card = unsafe { shared.gate.resume() };
+        card.close_in_child();
+        // Nobody enters a disowned device again.
+        std::mem::forget(card);
+    } else {
+        for fd in &shared.fds {
+            // SAFETY: the fabric that owns the descriptor is never used again, nor dropped, in this process.
+            unsafe { os::close_raw(*fd) };
+        }
+    }
+}

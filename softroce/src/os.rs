@@ -1,0 +1,216 @@
+//! The system calls that the standard library lacks, each behind a safe function.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+/// Sleep until `word` is woken; returns at once when it does not hold `seen`, and now and then for no reason.
+pub(crate) fn wait_while_equal(word: &AtomicU32, seen: u32) {
+    // SAFETY: the address is that of a live, aligned 32-bit word; no timeout is passed.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+            seen,
+            std::ptr::null::<libc::timespec>(),
+        );
+    }
+}
+
+/// Wake everybody who sleeps on `word`.
+pub(crate) fn wake_all(word: &AtomicU32) {
+    // SAFETY: the kernel only uses the address as a name here.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+            i32::MAX,
+        );
+    }
+}
+
+/// A descriptor that is readable while it is raised.
+#[derive(Debug)]
+pub(crate) struct EventFd(OwnedFd);
+
+impl EventFd {
+    /// Lowered. Closed on exec. Blocking, so that its `O_NONBLOCK` flag is the program's alone to set.
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: no pointers are passed.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new, and nobody else owns it.
+        Ok(EventFd(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Make it readable. Never blocks below 2^64 calls without a [`lower`](Self::lower).
+    pub(crate) fn raise(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: eight readable bytes. The result does not matter: the counter only has to be non-zero.
+        unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+
+    /// Make it unreadable. Does not block, even when it is so already.
+    pub(crate) fn lower(&self) {
+        if !is_readable(self.0.as_fd()) {
+            return;
+        }
+        let mut count = [0u8; 8];
+        // SAFETY: eight writable bytes.
+        unsafe { libc::read(self.0.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+    }
+
+    /// Whether the program has set `O_NONBLOCK` on it.
+    pub(crate) fn is_nonblocking(&self) -> bool {
+        // SAFETY: no pointers are passed.
+        let flags = unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_GETFL) };
+        flags >= 0 && flags & libc::O_NONBLOCK != 0
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    wait_readable(&mut [poll_entry(fd.as_raw_fd())], Some(Duration::ZERO))
+}
+
+/// An entry for [`wait_readable`].
+pub(crate) fn poll_entry(fd: RawFd) -> libc::pollfd {
+    libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }
+}
+
+/// Wait until one of the descriptors is readable; false when the time is over or a signal came.
+/// `None` waits without end.
+pub(crate) fn wait_readable(entries: &mut [libc::pollfd], limit: Option<Duration>) -> bool {
+    let limit = limit.map(|limit| libc::timespec {
+        tv_sec: limit.as_secs().min(i32::MAX as u64) as _,
+        tv_nsec: limit.subsec_nanos() as _,
+    });
+    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the entries and the time are live for the call; no signal mask is passed.
+    unsafe {
+        libc::ppoll(
+            entries.as_mut_ptr(),
+            entries.len() as libc::nfds_t,
+            limit,
+            std::ptr::null(),
+        ) > 0
+    }
+}
+
+/// All signals but those that a thread's own instructions raise.
+fn asynchronous_signals() -> libc::sigset_t {
+    // SAFETY: the set is plain data, and `sigfillset` initialises it.
+    unsafe {
+        let mut set = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigfillset(&raw mut set);
+        for own in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL] {
+            libc::sigdelset(&raw mut set, own);
+        }
+        set
+    }
+}
+
+/// For the calling thread: block all signals (handlers belong on the program's own threads), and let the kernel end
+/// its sleeps within 1 µs of the time asked for instead of 50 µs.
+pub(crate) fn become_background_thread() {
+    // SAFETY: plain calls on the calling thread; the set is initialised by `sigfillset`.
+    unsafe {
+        let all = asynchronous_signals();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1_000u64, 0, 0, 0);
+    }
+}
+
+/// Block all signals for the calling thread while `f` runs, so that a thread started in it never takes one.
+pub(crate) fn with_signals_blocked<R>(f: impl FnOnce() -> R) -> R {
+    // SAFETY: the sets are initialised before they are read, by `sigfillset` and by the kernel.
+    let before = unsafe {
+        let all = asynchronous_signals();
+        let mut before = std::mem::zeroed::<libc::sigset_t>();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    };
+    let result = f();
+    // SAFETY: restores the mask read above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    result
+}
+
+/// Bytes of a page.
+pub(crate) fn page_size() -> usize {
+    // SAFETY: no pointers are passed.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// Fault pages in for reading or writing, changing no byte; the error number when that fails.
+pub(crate) fn populate(start: usize, length: usize, for_writing: bool) -> Result<(), i32> {
+    let advice = if for_writing {
+        libc::MADV_POPULATE_WRITE
+    } else {
+        libc::MADV_POPULATE_READ
+    };
+    loop {
+        // SAFETY: this advice changes neither contents nor mappings; bad addresses are answered with an error.
+        if unsafe { libc::madvise(start as *mut libc::c_void, length, advice) } == 0 {
+            return Ok(());
+        }
+        match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EINTR | libc::EAGAIN) => continue,
+            errno => return Err(errno.unwrap_or(libc::EFAULT)),
+        }
+    }
+}
+
+/// Random bits of the system.
+pub(crate) fn random_u64() -> u64 {
+    let mut bytes = [0u8; 8];
+    // SAFETY: eight writable bytes. So few are given whole, or, early at boot, not at all.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got != 8 {
+        // Without a random source, the place of the stack and the process number are better than a constant.
+        return (bytes.as_ptr() as u64).rotate_left(32) ^ u64::from(std::process::id());
+    }
+    u64::from_ne_bytes(bytes)
+}
+
+/// Run `prepare` before every fork of this process, and `parent` and `child` after it in the two.
+pub(crate) fn at_fork(
+    prepare: extern "C" fn(),
+    parent: extern "C" fn(),
+    child: extern "C" fn(),
+) -> io::Result<()> {
+    // libc's signature wants unsafe functions; safe ones serve.
+    let (prepare, parent, child): (
+        unsafe extern "C" fn(),
+        unsafe extern "C" fn(),
+        unsafe extern "C" fn(),
+    ) = (prepare, parent, child);
+    // SAFETY: functions live as long as the code does; a library that is unloaded has its handlers removed by libc.
+    match unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) } {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+/// Close a descriptor by number: in a forked child, where its owner is not to run.
+///
+/// # Safety
+/// Nothing in this process uses the descriptor any more.
+pub(crate) unsafe fn close_raw(fd: RawFd) {
+    // SAFETY: the caller's promise.
+    unsafe { libc::close(fd) };
+}

@@ -1,0 +1,152 @@
+//! How the threads of the program and the background thread agree on who serves the sockets.
+//!
+//! The background thread *serves* (rounds, spinning for a moment after traffic), *sleeps* on the sockets until a
+//! packet, a deadline or the waker, or *watches*: it gives way to a program that polls, looking up now and then whether
+//! it still does. It changes between these while it is inside the gate, and verbs that need it elsewhere look at its
+//! state while *they* are inside: no wake-up can be lost between the two.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use softroce_engine::Time;
+
+use crate::os::EventFd;
+
+/// The background thread gives way while the last poll is not older than this, ns.
+pub(crate) const GIVES_WAY_NS: u64 = 50_000;
+/// How often it looks up meanwhile, ns. With [`GIVES_WAY_NS`] it takes over within 200 µs of the last poll.
+pub(crate) const LOOKS_UP_NS: u64 = 130_000;
+
+const SERVES: u32 = 0;
+const SLEEPS: u32 = 1;
+const WATCHES: u32 = 2;
+
+/// See the module's description.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// `None` without a background thread.
+    waker: Option<EventFd>,
+    stop: AtomicBool,
+    /// When a thread of the program last received, ns; 0 is never.
+    last_poll_ns: AtomicU64,
+    /// Armed completion queues: programs that will sleep rather than poll.
+    armed_cqs: AtomicU32,
+    thread: AtomicU32,
+    /// Until when the thread sleeps, ns.
+    sleeps_until_ns: AtomicU64,
+}
+
+impl Pace {
+    /// For a device with a background thread.
+    pub(crate) fn with_thread() -> io::Result<Self> {
+        Ok(Pace {
+            waker: Some(EventFd::new()?),
+            ..Pace::without_thread()
+        })
+    }
+
+    /// For a device without.
+    pub(crate) fn without_thread() -> Self {
+        Pace {
+            waker: None,
+            stop: AtomicBool::new(false),
+            last_poll_ns: AtomicU64::new(0),
+            armed_cqs: AtomicU32::new(0),
+            thread: AtomicU32::new(SERVES),
+            sleeps_until_ns: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// A thread of the program does a round at `now`.
+    pub(crate) fn polled(&self, now: Time) {
+        self.last_poll_ns.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// A completion queue was armed. Call inside the gate.
+    pub(crate) fn armed(&self) {
+        self.armed_cqs.fetch_add(1, Ordering::Relaxed);
+        if self.thread.load(Ordering::Relaxed) == WATCHES {
+            self.wake();
+        }
+    }
+
+    /// An armed completion queue fired or is gone. Call inside the gate.
+    pub(crate) fn disarmed(&self) {
+        self.armed_cqs.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether a polling program makes the background thread superfluous.
+    pub(crate) fn gives_way(&self, now: Time) -> bool {
+        self.armed_cqs.load(Ordering::Relaxed) == 0
+            && now
+                .as_nanos()
+                .saturating_sub(self.last_poll_ns.load(Ordering::Relaxed))
+                < GIVES_WAY_NS
+    }
+
+    /// Whether the thread watches: then work may be left to the next poll, or to the thread that takes over if none
+    /// comes. Call inside the gate.
+    pub(crate) fn thread_watches(&self) -> bool {
+        self.thread.load(Ordering::Relaxed) == WATCHES
+    }
+
+    /// Wake the thread if it would sleep beyond the engine's next deadline. Call inside the gate.
+    pub(crate) fn deadline_is(&self, deadline: Option<Time>) {
+        let Some(deadline) = deadline else { return };
+        if self.thread.load(Ordering::Relaxed) == SLEEPS
+            && deadline.as_nanos() < self.sleeps_until_ns.load(Ordering::Relaxed)
+        {
+            self.wake_sleeper();
+        }
+    }
+
+    /// Wake the thread if it sleeps: there is work that only it does. Call inside the gate.
+    pub(crate) fn wake_sleeper(&self) {
+        if self.thread.load(Ordering::Relaxed) == SLEEPS {
+            // Once is enough: it is as good as serving now.
+            self.thread.store(SERVES, Ordering::Relaxed);
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.raise();
+        }
+    }
+
+    /// Tell the thread to end.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    // ---- the thread's side ----
+
+    /// Whether it should end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// It serves now.
+    pub(crate) fn serve(&self) {
+        self.thread.store(SERVES, Ordering::Relaxed);
+    }
+
+    /// It watches from now on. Call inside the gate.
+    pub(crate) fn watch(&self) {
+        self.thread.store(WATCHES, Ordering::Relaxed);
+    }
+
+    /// It sleeps from now on, until `deadline` at the latest. Call inside the gate.
+    pub(crate) fn sleep(&self, deadline: Option<Time>) {
+        self.sleeps_until_ns
+            .store(deadline.unwrap_or(Time::MAX).as_nanos(), Ordering::Relaxed);
+        self.thread.store(SLEEPS, Ordering::Relaxed);
+    }
+
+    /// The descriptor that wakes it.
+    pub(crate) fn waker(&self) -> Option<&EventFd> {
+        self.waker.as_ref()
+    }
+}

@@ -1,0 +1,194 @@
+//! The provider: a list of devices that can be opened.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+
+use verbs_api::{DeviceInfo, Error, ErrorKind, Gid, Provider, Result};
+
+use crate::card::node_guid;
+use crate::channel::Channel;
+use crate::clock::MonotonicClock;
+use crate::context::Context;
+use crate::cq::Cq;
+use crate::device::{Device, WeakDevice};
+use crate::fabric::{Fabric, Trains, UdpFabric, UdpOptions};
+use crate::fork;
+use crate::mr::Mr;
+use crate::options::{Options, ProgressMode};
+use crate::os;
+use crate::pd::Pd;
+use crate::qp::Qp;
+use crate::unsupported::{Ah, Dm, Mw, Srq, XrcDomain};
+
+/// The software card's provider. Clones share their devices.
+///
+/// Devices open on [`Provider::open`] and close when their last context, and everything made on it, is gone. Opening
+/// one that is open gives another context of the same device.
+#[derive(Clone)]
+pub struct Softroce {
+    slots: Arc<[Slot]>,
+}
+
+struct Slot {
+    info: DeviceInfo,
+    source: Source,
+    /// Of the process that made the provider, see [`fork`].
+    generation: u32,
+}
+
+enum Source {
+    /// A device on an address, opened when somebody wants it.
+    Address {
+        address: IpAddr,
+        options: Options,
+        open: Mutex<WeakDevice>,
+    },
+    /// A device that came from outside.
+    Ready(Device),
+}
+
+impl Softroce {
+    /// A provider whose devices talk RoCEv2 over UDP, one device an address.
+    ///
+    /// EINVAL when an address is given twice or names no single host.
+    pub fn new(options: Options) -> Result<Softroce> {
+        if options.progress == ProgressMode::Manual {
+            return Err(Error::invalid(
+                "manual progress is for devices made by hand (Softroce::from_devices)",
+            ));
+        }
+        let mut addresses = options.addresses.clone();
+        if addresses.is_empty() {
+            addresses.push(Options::DEFAULT_ADDRESS);
+        }
+        for (position, address) in addresses.iter().enumerate() {
+            if address.is_unspecified() || address.is_multicast() {
+                return Err(Error::invalid(format!(
+                    "a device needs one address of this host, not {address}"
+                )));
+            }
+            if addresses[..position].contains(address) {
+                return Err(Error::invalid(format!(
+                    "the device address {address} is given twice"
+                )));
+            }
+        }
+        let slots = addresses.iter().enumerate().map(|(position, &address)| Slot {
+            info: DeviceInfo {
+                name: format!("softroce{position}"),
+                guid: node_guid(Gid::from(address)),
+            },
+            source: Source::Address {
+                address,
+                options: options.clone(),
+                open: Mutex::default(),
+            },
+            generation: fork::generation(),
+        });
+        Ok(Softroce {
+            slots: slots.collect(),
+        })
+    }
+
+    /// A provider of these devices: for simulation.
+    pub fn from_devices(devices: Vec<Device>) -> Softroce {
+        let slots = devices.into_iter().map(|device| Slot {
+            info: DeviceInfo {
+                name: device.name().to_owned(),
+                guid: device.node_guid(),
+            },
+            source: Source::Ready(device),
+            generation: fork::generation(),
+        });
+        Softroce {
+            slots: slots.collect(),
+        }
+    }
+}
+
+impl Slot {
+    fn device(&self) -> Result<Device> {
+        let (address, options, open) = match &self.source {
+            Source::Ready(device) => return Ok(device.clone()),
+            Source::Address {
+                address,
+                options,
+                open,
+            } => (*address, options, open),
+        };
+        let mut open = match open.try_lock() {
+            Ok(open) => open,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // In a forked child the holder may be a thread of the parent, which will never let go.
+            Err(TryLockError::WouldBlock) if self.generation != fork::generation() => {
+                return open_udp(&self.info.name, address, options);
+            }
+            Err(TryLockError::WouldBlock) => open.lock().unwrap_or_else(PoisonError::into_inner),
+        };
+        // A device that was inherited through fork is the parent's: this process opens its own.
+        if let Some(device) = open.upgrade().filter(|device| device.shared().is_owned()) {
+            return Ok(device);
+        }
+        let device = open_udp(&self.info.name, address, options)?;
+        *open = device.downgrade();
+        Ok(device)
+    }
+}
+
+fn open_udp(name: &str, address: IpAddr, options: &Options) -> Result<Device> {
+    let mut udp_options = UdpOptions::new(address);
+    udp_options.trains = if options.gso {
+        Trains::Allowed
+    } else {
+        Trains::Never
+    };
+    let udp = UdpFabric::open(&udp_options)?;
+    if options.capture.is_some() {
+        return Err(Error::unsupported("a capture"));
+    }
+    let fabric: Box<dyn Fabric> = Box::new(udp);
+    let seed = options.seed.unwrap_or_else(os::random_u64);
+    Device::try_new(name, fabric, Arc::new(MonotonicClock), options.progress, seed)
+}
+
+impl fmt::Debug for Softroce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list()
+            .entries(self.slots.iter().map(|slot| &slot.info.name))
+            .finish()
+    }
+}
+
+impl Provider for Softroce {
+    type Context = Context;
+    type Pd = Pd;
+    type Mr = Mr;
+    type Dm = Dm;
+    type Mw = Mw;
+    type Channel = Channel;
+    type Cq = Cq;
+    type Qp = Qp;
+    type Srq = Srq;
+    type XrcDomain = XrcDomain;
+    type Ah = Ah;
+
+    fn devices(&self) -> Result<Vec<DeviceInfo>> {
+        Ok(self.slots.iter().map(|slot| slot.info.clone()).collect())
+    }
+
+    fn open(&self, name: &str) -> Result<Context> {
+        let slot = self
+            .slots
+            .iter()
+            .find(|slot| slot.info.name == name)
+            .ok_or_else(|| {
+                let names: Vec<_> = self.slots.iter().map(|slot| slot.info.name.as_str()).collect();
+                Error::new(
+                    ErrorKind::NotFound,
+                    format!("there is no device {name:?}; there are: {}", names.join(", ")),
+                )
+            })?;
+        Context::new(slot.device()?)
+    }
+}
