@@ -45,12 +45,15 @@ pub fn raw(input: &mut Input<'_>) -> Datagram {
     Datagram { src: PEER_IP, bytes }
 }
 
-/// By structure.
-pub fn crafted(world: &World, input: &mut Input<'_>) -> Datagram {
-    let index = usize::from(input.byte()) % (world.qps.len() + 1);
-    let qpn = world.qps.get(index).map_or(0x7f, |qp| qp.qpn);
+/// By structure, for queue pair `index`.
+pub fn crafted(world: &World, index: usize, input: &mut Input<'_>) -> Datagram {
+    let qpn = match input.byte() {
+        0xff => 0x7f,
+        _ => world.qps[index].qpn,
+    };
     let opcode = match input.byte() {
         value @ 0..=0xbf => Opcode::new(value & 0x1f),
+        0xc0..=0xdf => Opcode::RC_ACKNOWLEDGE,
         value => Opcode::new(value.wrapping_mul(29)),
     };
     let mut bth = Bth::new(

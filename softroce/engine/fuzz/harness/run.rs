@@ -44,7 +44,11 @@ pub fn run(bytes: &[u8]) {
 fn step(world: &mut World, input: &mut Input<'_>) {
     match input.byte() & 0x1f {
         0..=13 => {
-            let datagram = packet::crafted(world, input);
+            let index = victim(input);
+            if input.byte() & 3 != 0 {
+                bring_up(world, index);
+            }
+            let datagram = packet::crafted(world, index, input);
             world.take_in(datagram.src, &datagram.bytes);
         }
         14 => {
@@ -54,7 +58,8 @@ fn step(world: &mut World, input: &mut Input<'_>) {
         15..=18 => post_send(world, input),
         19..=21 => post_recv(world, input),
         22..=24 => wait(world, input),
-        25..=26 => modify(world, input),
+        25 => modify(world, input),
+        26 => world.revive(victim(input)),
         27 => change_memory(world, input),
         28 => {
             let count = usize::from(input.byte());
@@ -73,7 +78,7 @@ fn step(world: &mut World, input: &mut Input<'_>) {
             world.engine.note_receive_pressure(is_pressed);
         }
         _ => {
-            let index = usize::from(input.byte()) % world.qps.len();
+            let index = victim(input);
             let qpn = world.qps[index].qpn;
             world.engine.destroy_qp(world.now, qpn).unwrap();
             world.create_qp(index);
@@ -81,14 +86,46 @@ fn step(world: &mut World, input: &mut Input<'_>) {
     }
 }
 
+/// One of the queue pairs that start in RTS has failed: it begins anew, with work to do.
+fn bring_up(world: &mut World, index: usize) {
+    let attr = world.engine.query_qp(world.qps[index].qpn).unwrap_or_default();
+    if index != 3 && index != 4 || attr.state != Some(QpState::Err) {
+        return;
+    }
+    world.revive(index);
+    let qpn = world.qps[index].qpn;
+    for _ in 0..3 {
+        let sge = Sge {
+            addr: iova_of(Region::Local),
+            length: 600,
+            lkey: world.regions[Region::Local as usize].lkey,
+        };
+        let request = RecvWr {
+            wr_id: RECEIVE | world.qps[index].receives.posted,
+            sges: &[sge],
+        };
+        world.engine.post_recv(world.now, qpn, &request).unwrap();
+        world.qps[index].receives.posted += 1;
+    }
+}
+
+/// Which queue pair a step is for: more often than not one that is up.
+fn victim(input: &mut Input<'_>) -> usize {
+    input.pick(&[3, 3, 3, 3, 3, 3, 2, 2, 4, 4, 5, 5, 0, 1, 6, 3])
+}
+
 fn sges(world: &World, input: &mut Input<'_>) -> [Sge; 2] {
     [(); 2].map(|()| {
-        let region = input.pick(&ALL_REGIONS);
-        let is_broken = input.byte() & 0xf0 == 0xf0;
+        let region = match input.byte() {
+            0..=0x9f => Region::Local,
+            value => ALL_REGIONS[usize::from(value) % ALL_REGIONS.len()],
+        };
+        let is_broken = input.byte() & 0x3f == 0x3f;
         Sge {
             addr: iova_of(region) + u64::from(input.byte()),
             length: match input.byte() {
-                value @ 0..=0xef => u32::from(value) * 5,
+                value @ 0..=0x9f => u32::from(value),
+                value @ 0xa0..=0xef => u32::from(value) * 5,
                 0xf0 => u32::MAX,
                 0xf1 => REGION_BYTES as u32,
                 _ => 8,
@@ -103,7 +140,7 @@ fn sges(world: &World, input: &mut Input<'_>) -> [Sge; 2] {
 }
 
 fn post_send(world: &mut World, input: &mut Input<'_>) {
-    let index = usize::from(input.byte()) % world.qps.len();
+    let index = victim(input);
     let remote = RemoteAddr {
         addr: 0x7000_0000 + u64::from(input.byte()),
         rkey: RKey(0x1234_5678),
@@ -153,7 +190,7 @@ fn post_send(world: &mut World, input: &mut Input<'_>) {
 }
 
 fn post_recv(world: &mut World, input: &mut Input<'_>) {
-    let index = usize::from(input.byte()) % world.qps.len();
+    let index = victim(input);
     let count = usize::from(input.byte()) % 3;
     let list = sges(world, input);
     let request = RecvWr {
@@ -171,14 +208,14 @@ fn wait(world: &mut World, input: &mut Input<'_>) {
     let choice = input.byte();
     let later = world.now + (1_u64 << (choice & 0x1f));
     world.now = match world.engine.poll_timeout() {
-        Some(deadline) if choice & 0x80 == 0 => world.now.max(deadline),
+        Some(deadline) if choice & 0xc0 == 0 => world.now.max(deadline),
         Some(_) | None => later,
     };
     world.engine.handle_timeout(world.now);
 }
 
 fn modify(world: &mut World, input: &mut Input<'_>) {
-    let index = usize::from(input.byte()) % world.qps.len();
+    let index = victim(input);
     let state = input.pick(&QpState::ALL);
     let qpn = world.qps[index].qpn;
     let mut attr = World::attributes(index, state);
@@ -186,7 +223,7 @@ fn modify(world: &mut World, input: &mut Input<'_>) {
     if odd >= 0xc0 {
         make_odd(&mut attr, odd & 0xf, input.byte());
     }
-    if world.engine.modify_qp(world.now, qpn, &attr).is_ok() && state == QpState::Reset {
+    if world.engine.modify_qp(world.now, qpn, &attr).is_ok() && attr.state == Some(QpState::Reset) {
         world.note_reset(index);
     }
 }

@@ -165,9 +165,9 @@ impl World {
             memory,
             batch: TxBatch::new(64 << 10, 64),
         };
-        for index in 0..STATES.len() {
+        for (index, state) in STATES.into_iter().enumerate() {
             world.create_qp(index);
-            world.lead_to(index, STATES[index]);
+            world.lead_to(index, state);
         }
         world
     }
@@ -227,6 +227,15 @@ impl World {
                 .modify_qp(self.now, self.qps[index].qpn, &attr)
                 .unwrap();
         }
+    }
+
+    /// Through RESET to RTS, wherever it was.
+    pub fn revive(&mut self, index: usize) {
+        let qpn = self.qps[index].qpn;
+        let reset = World::attributes(index, QpState::Reset);
+        self.engine.modify_qp(self.now, qpn, &reset).unwrap();
+        self.note_reset(index);
+        self.lead_to(index, QpState::Rts);
     }
 
     /// All that is needed on the way to a state from the one before it.
