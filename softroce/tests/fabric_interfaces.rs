@@ -49,10 +49,8 @@ impl Joined {
             let inside = scope.spawn(|| {
                 let namespace = File::open(format!("/run/netns/{}", self.names[end])).unwrap();
                 // SAFETY: takes a descriptor and a number.
-                assert_eq!(
-                    unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) },
-                    0
-                );
+                let entered = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) };
+                assert_eq!(entered, 0);
                 work()
             });
             inside.join().unwrap()
