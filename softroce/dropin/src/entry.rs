@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 
-use verbs_api::{Error, ErrorKind, Result};
+use verbs_api::{Error, Result};
 
 /// Set `errno`.
 pub(crate) fn set_errno(errno: c_int) {
@@ -87,13 +87,10 @@ pub(crate) unsafe fn value<'a, T>(value: *const T, what: &str) -> Result<&'a T> 
     unsafe { value.as_ref() }.ok_or_else(|| null(what))
 }
 
-/// EINTR: a signal arrived while waiting.
-pub(crate) fn interrupted() -> Error {
-    Error::new(ErrorKind::System(libc::EINTR), "a signal arrived")
-}
-
 #[cfg(test)]
 mod tests {
+    use verbs_api::ErrorKind;
+
     use super::*;
 
     fn errno() -> c_int {
