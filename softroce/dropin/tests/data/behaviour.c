@@ -49,7 +49,20 @@ static void *wait_for_async(void *context)
     return NULL;
 }
 
-/* Threads that wait for events can be cancelled. */
+static struct ibv_cq *polled;
+
+static void *poll_for_ever(void *unused)
+{
+    struct ibv_wc wc;
+    (void)unused;
+    for (;;) {
+        ibv_poll_cq(polled, 1, &wc);
+        pthread_testcancel();
+    }
+    return NULL;
+}
+
+/* Threads that wait for events, or poll, can be cancelled. */
 static void cancel(void)
 {
     struct ibv_context *context = open_first();
@@ -65,6 +78,16 @@ static void cancel(void)
         CHECK(pthread_join(threads[i], &result) == 0);
         CHECK(result == PTHREAD_CANCELED);
     }
+    polled = ibv_create_cq(context, 16, NULL, channel, 0);
+    CHECK(polled);
+    for (int i = 0; i < 50; i++) {
+        void *result;
+        CHECK(pthread_create(&threads[0], NULL, poll_for_ever, NULL) == 0);
+        usleep(1000 + 37 * i);
+        CHECK(pthread_cancel(threads[0]) == 0 && pthread_join(threads[0], &result) == 0);
+        CHECK(result == PTHREAD_CANCELED);
+    }
+    CHECK(ibv_destroy_cq(polled) == 0);
     CHECK(ibv_destroy_comp_channel(channel) == 0);
     CHECK(ibv_close_device(context) == 0);
 }
