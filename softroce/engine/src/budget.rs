@@ -46,6 +46,38 @@ enum Claim {
     Waiting,
     /// Woken: it may use what is free although others still wait.
     Granted,
+    /// Woken, and has used some of it.
+    Spent,
+}
+
+impl Claim {
+    fn is_woken(self) -> bool {
+        match self {
+            Claim::Granted | Claim::Spent => true,
+            Claim::None | Claim::Waiting => false,
+        }
+    }
+
+    /// Stand in `line`: at its head after a turn in which nothing could be had, else at its end.
+    fn enter(&mut self, line: &mut VecDeque<u32>, slot: u32) {
+        match std::mem::replace(self, Claim::Waiting) {
+            Claim::Waiting => {}
+            Claim::Granted => line.push_front(slot),
+            Claim::None | Claim::Spent => line.push_back(slot),
+        }
+    }
+
+    fn spend(&mut self) {
+        if *self == Claim::Granted {
+            *self = Claim::Spent;
+        }
+    }
+
+    fn end_turn(&mut self) {
+        if self.is_woken() {
+            *self = Claim::None;
+        }
+    }
 }
 
 /// The window toward one peer address.
@@ -79,11 +111,6 @@ impl Peer {
     /// Whether `cost` more fits. An empty path takes anything: nothing is too big for ever.
     pub(crate) fn has_room(&self, cost: u32) -> bool {
         self.in_flight == 0 || self.in_flight + cost <= self.window
-    }
-
-    /// Take `cost`.
-    pub(crate) fn charge(&mut self, cost: u32) {
-        self.in_flight += cost;
     }
 
     /// Give `cost` back.
@@ -198,22 +225,25 @@ impl Peers {
     /// Whether queue pair `slot` may send a packet of `cost` now: there is room, and nobody is before it.
     pub(crate) fn admits(&self, id: PeerId, slot: u32, cost: u32) -> bool {
         let peer = self.get(id);
-        let is_next = peer.waiting.is_empty() || self.claims[slot as usize] == Claim::Granted;
+        let is_next = peer.waiting.is_empty() || self.claims[slot as usize].is_woken();
         is_next && peer.has_room(cost)
+    }
+
+    /// Queue pair `slot` takes `cost` of the window.
+    pub(crate) fn charge(&mut self, id: PeerId, slot: u32, cost: u32) {
+        self.get_mut(id).in_flight += cost;
+        self.claims[slot as usize].spend();
     }
 
     /// Queue `slot` until there is room.
     pub(crate) fn wait(&mut self, id: PeerId, slot: u32) {
-        if std::mem::replace(&mut self.claims[slot as usize], Claim::Waiting) != Claim::Waiting {
-            self.get_mut(id).waiting.push_back(slot);
-        }
+        let line = &mut self.entries[id.0 as usize].waiting;
+        self.claims[slot as usize].enter(line, slot);
     }
 
     /// `slot` has had its turn and does not wait.
     pub(crate) fn end_turn(&mut self, slot: u32) {
-        if self.claims[slot as usize] == Claim::Granted {
-            self.claims[slot as usize] = Claim::None;
-        }
+        self.claims[slot as usize].end_turn();
     }
 
     /// The next slot that may try again.
@@ -225,6 +255,13 @@ impl Peers {
         let slot = peer.waiting.pop_front()?;
         self.claims[slot as usize] = Claim::Granted;
         Some(slot)
+    }
+
+    /// The peer of this address. For the control path.
+    pub(crate) fn find(&self, address: IpAddr) -> Option<&Peer> {
+        self.entries
+            .iter()
+            .find(|peer| peer.users > 0 && peer.address == address)
     }
 
     pub(crate) fn get(&self, id: PeerId) -> &Peer {
@@ -274,13 +311,14 @@ impl ReadBudget {
 
     /// Whether queue pair `slot` may ask for `bytes` now.
     pub(crate) fn admits(&self, slot: u32, bytes: u32) -> bool {
-        let is_next = self.waiting.is_empty() || self.claims[slot as usize] == Claim::Granted;
+        let is_next = self.waiting.is_empty() || self.claims[slot as usize].is_woken();
         is_next && (self.outstanding == 0 || self.outstanding + bytes <= self.limit)
     }
 
-    /// Take `bytes`.
-    pub(crate) fn charge(&mut self, bytes: u32) {
+    /// Queue pair `slot` asks for `bytes`.
+    pub(crate) fn charge(&mut self, slot: u32, bytes: u32) {
         self.outstanding += bytes;
+        self.claims[slot as usize].spend();
     }
 
     /// Give `bytes` back.
@@ -295,16 +333,12 @@ impl ReadBudget {
 
     /// Queue `slot` until there is room.
     pub(crate) fn wait(&mut self, slot: u32) {
-        if std::mem::replace(&mut self.claims[slot as usize], Claim::Waiting) != Claim::Waiting {
-            self.waiting.push_back(slot);
-        }
+        self.claims[slot as usize].enter(&mut self.waiting, slot);
     }
 
     /// `slot` has had its turn and does not wait.
     pub(crate) fn end_turn(&mut self, slot: u32) {
-        if self.claims[slot as usize] == Claim::Granted {
-            self.claims[slot as usize] = Claim::None;
-        }
+        self.claims[slot as usize].end_turn();
     }
 
     /// The next slot that may try again.

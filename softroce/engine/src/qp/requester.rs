@@ -198,7 +198,6 @@ impl Qp {
             };
             wqe.first = r.next;
             wqe.last = r.next + (packets - 1);
-            wqe.read_base = wqe.first;
             r.begun_end = r.current + 1;
         }
         Step::Packet
@@ -216,9 +215,8 @@ impl Qp {
         r.charge += cost;
         r.packets_out += 1;
         if let Some(link) = self.link {
-            let peer = shared.peers.get_mut(link.peer);
-            peer.charge(cost);
-            peer.last_batch = shared.batch_number;
+            shared.peers.charge(link.peer, self.id.slot, cost);
+            shared.peers.get_mut(link.peer).last_batch = shared.batch_number;
         }
         r.next = r.next + psns;
         r.sent_end = r.sent_end.max(r.next);
@@ -259,11 +257,7 @@ impl Qp {
         r.unasked_packets = 0;
         r.unasked_bytes = 0;
         for number in r.current..r.begun_end {
-            let wqe = self.send_queue.get_mut(number);
-            wqe.is_asked_again = true;
-            if wqe.first < r.una {
-                wqe.read_base = r.una;
-            }
+            self.send_queue.get_mut(number).is_asked_again = true;
         }
         self.make_ready(shared);
     }

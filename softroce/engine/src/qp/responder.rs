@@ -13,7 +13,7 @@ use roce_wire::{
 use verbs_api::{Access, EventKind, QpState, WcFlags, WcOpcode, WcStatus};
 
 use super::Qp;
-use super::resources::{Debt, Kind, Reason, Resources};
+use super::resources::{Kind, Resources};
 use super::send_queue::{MAX_MESSAGE_BYTES, packets_of};
 use crate::Time;
 use crate::cq::Solicited;
@@ -596,13 +596,7 @@ impl Qp {
             Operation::CompareSwap | Operation::FetchAdd => {
                 let found = self.responder.resources.find(psn);
                 if let Some(Kind::Atomic { .. }) = found.map(|resource| resource.kind) {
-                    let debt = Debt::Packets {
-                        start: psn,
-                        next: psn,
-                        end: psn,
-                        reason: Reason::Duplicate,
-                    };
-                    self.responder.resources.owe(psn, debt);
+                    self.responder.resources.owe_again(psn, psn);
                     self.make_ready(shared);
                 }
             }
@@ -634,13 +628,7 @@ impl Qp {
         if end > resource.last {
             return;
         }
-        let debt = Debt::Packets {
-            start: psn,
-            next: psn,
-            end,
-            reason: Reason::Duplicate,
-        };
-        self.responder.resources.owe(psn, debt);
+        self.responder.resources.owe_again(psn, end);
         self.make_ready(shared);
     }
 

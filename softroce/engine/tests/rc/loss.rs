@@ -169,6 +169,24 @@ fn random_loss_repetition_and_reordering_never_damages_anything() {
 }
 
 #[test]
+fn long_reads_in_pieces_survive_random_loss() {
+    for seed in 0..20 {
+        let mut draw = random(seed + 500);
+        let mut pair = Pair::with(Connection {
+            retry_cnt: 7,
+            timeout: 8,
+            ..Connection::default()
+        });
+        pair.rule = Box::new(move |_| match draw(100) {
+            roll if roll < 2 => Fate::Drop,
+            roll if roll < 4 => Fate::Late(1 + draw(40_000)),
+            _ => Fate::Pass,
+        });
+        all_operations(&mut pair, 2, 300_000 + 777 * seed as usize);
+    }
+}
+
+#[test]
 fn a_lost_packet_of_a_long_write_is_repeated_by_going_back_once() {
     let mut pair = Pair::new();
     pair.rule = Box::new(|passing| {
