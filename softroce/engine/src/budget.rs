@@ -90,6 +90,8 @@ pub(crate) struct Peer {
     in_flight: u32,
     /// Bytes acknowledged toward the next growth.
     credit: u64,
+    /// Somebody had to wait since the last growth: a window that nobody fills needs none.
+    is_limiting: bool,
     last_loss: Option<Time>,
     /// Slots of queue pairs that wait for room, in the order in which they came.
     waiting: VecDeque<u32>,
@@ -126,10 +128,15 @@ impl Peer {
     /// `bytes` of charge came back acknowledged: grow by a sixteenth of what came, up to the limit. Slow on
     /// purpose: other processes may share the socket at the far end, and a loss costs a whole window again.
     pub(crate) fn grow(&mut self, bytes: u32) {
+        if !self.is_limiting {
+            return;
+        }
         self.credit += u64::from(bytes);
-        let step = self.window / 16;
+        // Having met the limit once, approach it with care.
+        let step = self.window / if self.last_loss.is_some() { 64 } else { 16 };
         if self.credit >= u64::from(self.window) {
             self.credit = 0;
+            self.is_limiting = false;
             self.window = (self.window + step).min(MAX_WINDOW_BYTES);
         }
     }
@@ -184,6 +191,7 @@ impl Peers {
                 window: self.initial_window,
                 in_flight: 0,
                 credit: 0,
+                is_limiting: false,
                 last_loss: None,
                 waiting: VecDeque::new(),
                 last_batch: 0,
@@ -237,8 +245,9 @@ impl Peers {
 
     /// Queue `slot` until there is room.
     pub(crate) fn wait(&mut self, id: PeerId, slot: u32) {
-        let line = &mut self.entries[id.0 as usize].waiting;
-        self.claims[slot as usize].enter(line, slot);
+        let peer = &mut self.entries[id.0 as usize];
+        peer.is_limiting = true;
+        self.claims[slot as usize].enter(&mut peer.waiting, slot);
     }
 
     /// `slot` has had its turn and does not wait.
@@ -286,7 +295,8 @@ pub(crate) struct ReadBudget {
 
 impl ReadBudget {
     pub(crate) fn new(receive_buffer_bytes: u32) -> Self {
-        let limit = (receive_buffer_bytes / 2).max(16 << 10);
+        // The rest is for what peers send unasked.
+        let limit = (receive_buffer_bytes / 5 * 2).max(16 << 10);
         ReadBudget {
             limit,
             request_limit: limit / 2,
