@@ -30,7 +30,12 @@ pub struct Run {
     capture: Option<PathBuf>,
 
     /// The program and its arguments.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
     program: Vec<OsString>,
 }
 
@@ -48,7 +53,10 @@ impl Run {
     pub fn run(self) -> Result<ExitCode> {
         let (name, arguments) = self.program.split_first().context("no program was named")?;
         let Some(path) = find_program(name) else {
-            eprintln!("softroce: there is no program {} in PATH or at this place", name.display());
+            eprintln!(
+                "softroce: there is no program {} in PATH or at this place",
+                name.display()
+            );
             return Ok(ExitCode::from(NOT_FOUND));
         };
         if let Some(reason) = obstacle(&path)? {
@@ -71,7 +79,11 @@ impl Run {
         }
         let error = command.exec();
         eprintln!("softroce: {} cannot be run: {error}", path.display());
-        Ok(ExitCode::from(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE }))
+        Ok(ExitCode::from(if error.kind() == io::ErrorKind::NotFound {
+            NOT_FOUND
+        } else {
+            NOT_RUNNABLE
+        }))
     }
 }
 
@@ -104,7 +116,10 @@ fn find_program(name: &OsStr) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
         .map(|directory| directory.join(name))
-        .find(|path| path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0))
+        .find(|path| {
+            path.metadata()
+                .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+        })
 }
 
 /// The drop-in lies beside this program, or in the `lib` directory next to its `bin`.
@@ -125,7 +140,9 @@ fn find_drop_in() -> Result<PathBuf> {
 
 /// Why the dynamic linker would not preload anything into the program.
 fn obstacle(path: &Path) -> Result<Option<String>> {
-    let meta = path.metadata().with_context(|| format!("looking at {}", path.display()))?;
+    let meta = path
+        .metadata()
+        .with_context(|| format!("looking at {}", path.display()))?;
     if !meta.is_file() {
         return Ok(Some("it is no file".into()));
     }
@@ -164,7 +181,11 @@ fn elf_obstacle(head: &[u8]) -> Option<String> {
         let field = head.get(at..at.checked_add(bytes)?)?;
         let little_endian = head.get(5) == Some(&1);
         let fold = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
-        Some(if little_endian { field.iter().rev().fold(0, fold) } else { field.iter().fold(0, fold) })
+        Some(if little_endian {
+            field.iter().rev().fold(0, fold)
+        } else {
+            field.iter().fold(0, fold)
+        })
     };
     let (offset, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
     for i in 0..count {
@@ -173,14 +194,19 @@ fn elf_obstacle(head: &[u8]) -> Option<String> {
             return None;
         }
     }
-    Some("it is statically linked, and nothing is preloaded into it; link it dynamically to libibverbs".into())
+    Some(
+        "it is statically linked, and nothing is preloaded into it; link it dynamically to libibverbs".into(),
+    )
 }
 
 /// A directory of ours that holds links to the drop-in under the library's names. It stays: it is the same for each run
 /// of one drop-in.
 fn link_directory(drop_in: &Path) -> Result<PathBuf> {
     let parent = private_directory()?;
-    let directory = parent.join(format!("{:016x}", fingerprint(drop_in.as_os_str().as_encoded_bytes())));
+    let directory = parent.join(format!(
+        "{:016x}",
+        fingerprint(drop_in.as_os_str().as_encoded_bytes())
+    ));
     make_private(&directory)?;
     for name in LINKS {
         let link = directory.join(name);
@@ -190,7 +216,9 @@ fn link_directory(drop_in: &Path) -> Result<PathBuf> {
         // Made aside and moved: another run may be looking.
         let aside = directory.join(format!("{name}.{}", std::process::id()));
         let _ = fs::remove_file(&aside);
-        symlink(drop_in, &aside).and_then(|()| fs::rename(&aside, &link)).with_context(|| format!("making {}", link.display()))?;
+        symlink(drop_in, &aside)
+            .and_then(|()| fs::rename(&aside, &link))
+            .with_context(|| format!("making {}", link.display()))?;
     }
     Ok(directory)
 }
@@ -216,15 +244,23 @@ fn make_private(directory: &Path) -> Result<()> {
         Err(error) => return Err(error).with_context(|| format!("making {}", directory.display())),
     }
     let meta = fs::symlink_metadata(directory)?;
-    if !meta.is_dir() || meta.uid() != nix::unistd::getuid().as_raw() || meta.permissions().mode() & 0o022 != 0 {
-        bail!("{} is not a directory that this user alone may write to; remove it", directory.display());
+    if !meta.is_dir()
+        || meta.uid() != nix::unistd::getuid().as_raw()
+        || meta.permissions().mode() & 0o022 != 0
+    {
+        bail!(
+            "{} is not a directory that this user alone may write to; remove it",
+            directory.display()
+        );
     }
     Ok(())
 }
 
 /// FNV-1a: tells the drop-ins of several builds apart.
 fn fingerprint(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    })
 }
 
 #[cfg(test)]
