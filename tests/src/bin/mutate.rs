@@ -80,7 +80,7 @@ fn run(options: &Options) -> Result<usize, String> {
     }
     if options.list {
         for mutation in &chosen {
-            println!("{}  ({})", mutation.name, mutation.file);
+            println!("{}: {}", mutation.name, mutation.from);
         }
         return Ok(0);
     }
@@ -136,13 +136,17 @@ impl Workshop {
     }
 
     fn try_one(&self, mutation: &Mutation) -> Result<Found, String> {
-        let path = self.tree.join(&mutation.file);
-        let original = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let sources = mutations::engine_sources(&self.tree)?;
+        let (path, mutated) = mutation.apply(&sources)?;
+        let original = sources
+            .iter()
+            .find(|(other, _)| *other == path)
+            .map_or("", |(_, text)| text);
         let write =
             |text: &str| fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()));
-        write(&mutation.apply(&original)?)?;
+        write(&mutated)?;
         let found = self.look();
-        write(&original)?;
+        write(original)?;
         found.map_err(|error| format!("mutation {:?}: {error}", mutation.name))
     }
 
