@@ -4,7 +4,9 @@
 //! nothing. Exits with 1 when a mutation survives both, with 2 when one cannot be tried.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -213,7 +215,8 @@ fn failed_tests(stdout: &str) -> String {
     }
 }
 
-/// Copy what git knows and what is new. Files that are equal stay as they are, so that little is built again.
+/// Copy what git knows and what is new, and remove what is gone. Files that are equal stay as they are, so that little
+/// is built again.
 fn copy_tree(from: &Path, to: &Path) -> Result<(), String> {
     let listed = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -226,17 +229,31 @@ fn copy_tree(from: &Path, to: &Path) -> Result<(), String> {
             String::from_utf8_lossy(&listed.stderr)
         ));
     }
-    for name in String::from_utf8_lossy(&listed.stdout).split_terminator('\0') {
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    let mut copies = BTreeSet::new();
+    for name in listed.split_terminator('\0') {
         let (source, copy) = (from.join(name), to.join(name));
         let Ok(bytes) = fs::read(&source) else { continue }; // Removed, or a link to nowhere.
-        if fs::read(&copy).is_ok_and(|old| old == bytes) {
-            continue;
+        if !fs::read(&copy).is_ok_and(|old| old == bytes) {
+            let write = || {
+                fs::create_dir_all(copy.parent().unwrap_or(to))?;
+                fs::write(&copy, &bytes)
+            };
+            write().map_err(|error| format!("{}: {error}", copy.display()))?;
         }
-        let write = || {
-            fs::create_dir_all(copy.parent().unwrap_or(to))?;
-            fs::write(&copy, &bytes)
-        };
-        write().map_err(|error| format!("{}: {error}", copy.display()))?;
+        copies.insert(copy);
+    }
+    remove_others(to, &copies).map_err(|error| format!("{}: {error}", to.display()))
+}
+
+fn remove_others(folder: &Path, keep: &BTreeSet<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            remove_others(&path, keep)?;
+        } else if !keep.contains(&path) {
+            fs::remove_file(&path)?;
+        }
     }
     Ok(())
 }
