@@ -33,9 +33,6 @@ impl Qp {
             shared.counters.dropped_ghost_ack += 1;
             return;
         }
-        if let Some(link) = self.link {
-            shared.peers.get_mut(link.peer).note_heard(shared.now);
-        }
         let before = self.requester.una;
         if let Some(info) = packet.headers.bth.opcode.info() {
             use roce_wire::Operation as Wire;
