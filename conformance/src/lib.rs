@@ -1,1 +1,39 @@
-//! The RDMA conformance suite, generic over the provider.
+//! The RDMA conformance suite.
+//!
+//! A **case** ([`Case`]) is a function over a [`Scene`]: a bed and the means to wait on it. A **bed** ([`Testbed`]) is
+//! two ends of one provider, a network between them and a clock. Cases know `verbs-api` and the wire format and
+//! nothing else, so the same case runs on the simulator, on softroce over UDP, and on a real card. The beds of this
+//! project, and [`run`] on them, stand behind the feature `beds` (on by default).
+//!
+//! Every case shows one or more requirements ([`requirements`]), our own numbered sentences in
+//! `docs/spec/requirements.toml`. A case ends as required (*pass*), otherwise but as documented for the provider
+//! (*deviation*), or otherwise (*fail*); what a bed lacks is known before it runs (*skipped*).
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "beds")]
+pub mod beds;
+mod case;
+pub mod cases;
+mod outcome;
+mod pair;
+mod raw;
+#[cfg(feature = "beds")]
+mod report;
+pub mod requirements;
+#[cfg(feature = "beds")]
+mod run;
+mod runner;
+mod scene;
+mod testbed;
+
+pub use case::{Case, Mode};
+pub use outcome::{CaseResult, Failure, Verdict};
+pub use pair::{Endpoint, Node, Pair, Region, Setup, all_remote, full_access, pattern, same_bytes};
+pub use raw::RawPeer;
+#[cfg(feature = "beds")]
+pub use report::Format;
+#[cfg(feature = "beds")]
+pub use run::{Progress, Row, RunOptions, Summary, list, run};
+pub use runner::{Outcome, run_case};
+pub use scene::Scene;
+pub use testbed::{Activity, Fate, Need, Network, Passing, Rule, Side, Testbed};

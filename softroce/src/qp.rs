@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use softroce_engine::{QpConfig, SendOperation, SendRequest};
 use verbs_api::{
-    Error, Object, PostError, QpAttr, QpCap, QpInit, QpType, RecvWr, Refused, Result, SendOp, SendWr,
+    Error, Object, PostError, QpAttr, QpCap, QpInit, QpState, QpType, RecvWr, Refused, Result, SendOp, SendWr,
 };
 
 use crate::cq::Cq;
@@ -82,6 +82,8 @@ impl Qp {
     fn remove(&mut self) -> Result<()> {
         let qpn = self.qpn;
         self.device.verb(|card, now| {
+            // The peer still waits for acknowledgements of what was received here; nobody else can send them.
+            card.flush(now, &self.device.pace);
             card.engine.destroy_qp(now, qpn)?;
             card.listeners.qps.remove(&qpn);
             Ok(())
@@ -150,8 +152,13 @@ impl verbs_api::QueuePair for Qp {
     }
 
     fn modify(&self, attr: &QpAttr) -> Result<()> {
-        self.device
-            .verb(|card, now| card.engine.modify_qp(now, self.qpn, attr))
+        self.device.verb(|card, now| {
+            if matches!(attr.state, Some(QpState::Reset | QpState::Err)) {
+                // As in `remove`: these states forget what was received.
+                card.flush(now, &self.device.pace);
+            }
+            card.engine.modify_qp(now, self.qpn, attr)
+        })
     }
 
     fn query(&self) -> Result<QpAttr> {

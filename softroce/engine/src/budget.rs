@@ -46,6 +46,38 @@ enum Claim {
     Waiting,
     /// Woken: it may use what is free although others still wait.
     Granted,
+    /// Woken, and has used some of it.
+    Spent,
+}
+
+impl Claim {
+    fn is_woken(self) -> bool {
+        match self {
+            Claim::Granted | Claim::Spent => true,
+            Claim::None | Claim::Waiting => false,
+        }
+    }
+
+    /// Stand in `line`: at its head after a turn in which nothing could be had, else at its end.
+    fn enter(&mut self, line: &mut VecDeque<u32>, slot: u32) {
+        match std::mem::replace(self, Claim::Waiting) {
+            Claim::Waiting => {}
+            Claim::Granted => line.push_front(slot),
+            Claim::None | Claim::Spent => line.push_back(slot),
+        }
+    }
+
+    fn spend(&mut self) {
+        if *self == Claim::Granted {
+            *self = Claim::Spent;
+        }
+    }
+
+    fn end_turn(&mut self) {
+        if self.is_woken() {
+            *self = Claim::None;
+        }
+    }
 }
 
 /// The window toward one peer address.
@@ -58,6 +90,8 @@ pub(crate) struct Peer {
     in_flight: u32,
     /// Bytes acknowledged toward the next growth.
     credit: u64,
+    /// Somebody had to wait since the last growth: a window that nobody fills needs none.
+    is_limiting: bool,
     last_loss: Option<Time>,
     /// Slots of queue pairs that wait for room, in the order in which they came.
     waiting: VecDeque<u32>,
@@ -81,11 +115,6 @@ impl Peer {
         self.in_flight == 0 || self.in_flight + cost <= self.window
     }
 
-    /// Take `cost`.
-    pub(crate) fn charge(&mut self, cost: u32) {
-        self.in_flight += cost;
-    }
-
     /// Give `cost` back.
     pub(crate) fn refund(&mut self, cost: u32) {
         debug_assert!(
@@ -99,10 +128,14 @@ impl Peer {
     /// `bytes` of charge came back acknowledged: grow by a sixteenth of what came, up to the limit. Slow on
     /// purpose: other processes may share the socket at the far end, and a loss costs a whole window again.
     pub(crate) fn grow(&mut self, bytes: u32) {
+        if !self.is_limiting {
+            return;
+        }
         self.credit += u64::from(bytes);
         let step = self.window / 16;
         if self.credit >= u64::from(self.window) {
             self.credit = 0;
+            self.is_limiting = false;
             self.window = (self.window + step).min(MAX_WINDOW_BYTES);
         }
     }
@@ -157,6 +190,7 @@ impl Peers {
                 window: self.initial_window,
                 in_flight: 0,
                 credit: 0,
+                is_limiting: false,
                 last_loss: None,
                 waiting: VecDeque::new(),
                 last_batch: 0,
@@ -198,22 +232,26 @@ impl Peers {
     /// Whether queue pair `slot` may send a packet of `cost` now: there is room, and nobody is before it.
     pub(crate) fn admits(&self, id: PeerId, slot: u32, cost: u32) -> bool {
         let peer = self.get(id);
-        let is_next = peer.waiting.is_empty() || self.claims[slot as usize] == Claim::Granted;
+        let is_next = peer.waiting.is_empty() || self.claims[slot as usize].is_woken();
         is_next && peer.has_room(cost)
+    }
+
+    /// Queue pair `slot` takes `cost` of the window.
+    pub(crate) fn charge(&mut self, id: PeerId, slot: u32, cost: u32) {
+        self.get_mut(id).in_flight += cost;
+        self.claims[slot as usize].spend();
     }
 
     /// Queue `slot` until there is room.
     pub(crate) fn wait(&mut self, id: PeerId, slot: u32) {
-        if std::mem::replace(&mut self.claims[slot as usize], Claim::Waiting) != Claim::Waiting {
-            self.get_mut(id).waiting.push_back(slot);
-        }
+        let peer = &mut self.entries[id.0 as usize];
+        peer.is_limiting = true;
+        self.claims[slot as usize].enter(&mut peer.waiting, slot);
     }
 
     /// `slot` has had its turn and does not wait.
     pub(crate) fn end_turn(&mut self, slot: u32) {
-        if self.claims[slot as usize] == Claim::Granted {
-            self.claims[slot as usize] = Claim::None;
-        }
+        self.claims[slot as usize].end_turn();
     }
 
     /// The next slot that may try again.
@@ -225,6 +263,13 @@ impl Peers {
         let slot = peer.waiting.pop_front()?;
         self.claims[slot as usize] = Claim::Granted;
         Some(slot)
+    }
+
+    /// The peer of this address. For the control path.
+    pub(crate) fn find(&self, address: IpAddr) -> Option<&Peer> {
+        self.entries
+            .iter()
+            .find(|peer| peer.users > 0 && peer.address == address)
     }
 
     pub(crate) fn get(&self, id: PeerId) -> &Peer {
@@ -249,7 +294,8 @@ pub(crate) struct ReadBudget {
 
 impl ReadBudget {
     pub(crate) fn new(receive_buffer_bytes: u32) -> Self {
-        let limit = (receive_buffer_bytes / 2).max(16 << 10);
+        // The rest is for what peers send unasked.
+        let limit = (receive_buffer_bytes / 5 * 2).max(16 << 10);
         ReadBudget {
             limit,
             request_limit: limit / 2,
@@ -274,13 +320,14 @@ impl ReadBudget {
 
     /// Whether queue pair `slot` may ask for `bytes` now.
     pub(crate) fn admits(&self, slot: u32, bytes: u32) -> bool {
-        let is_next = self.waiting.is_empty() || self.claims[slot as usize] == Claim::Granted;
+        let is_next = self.waiting.is_empty() || self.claims[slot as usize].is_woken();
         is_next && (self.outstanding == 0 || self.outstanding + bytes <= self.limit)
     }
 
-    /// Take `bytes`.
-    pub(crate) fn charge(&mut self, bytes: u32) {
+    /// Queue pair `slot` asks for `bytes`.
+    pub(crate) fn charge(&mut self, slot: u32, bytes: u32) {
         self.outstanding += bytes;
+        self.claims[slot as usize].spend();
     }
 
     /// Give `bytes` back.
@@ -295,16 +342,12 @@ impl ReadBudget {
 
     /// Queue `slot` until there is room.
     pub(crate) fn wait(&mut self, slot: u32) {
-        if std::mem::replace(&mut self.claims[slot as usize], Claim::Waiting) != Claim::Waiting {
-            self.waiting.push_back(slot);
-        }
+        self.claims[slot as usize].enter(&mut self.waiting, slot);
     }
 
     /// `slot` has had its turn and does not wait.
     pub(crate) fn end_turn(&mut self, slot: u32) {
-        if self.claims[slot as usize] == Claim::Granted {
-            self.claims[slot as usize] = Claim::None;
-        }
+        self.claims[slot as usize].end_turn();
     }
 
     /// The next slot that may try again.

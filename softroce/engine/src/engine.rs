@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use verbs_api::{
@@ -43,6 +44,8 @@ const CA_ACK_DELAY_CODE: u8 = 15;
 pub struct Engine {
     config: Config,
     port: PortConfig,
+    /// The addresses of the GID table.
+    addresses: Vec<IpAddr>,
     pds: ProtectionDomains,
     qps: QpTable,
     shared: Shared,
@@ -101,6 +104,7 @@ impl Engine {
                 active_mtu: Mtu::Mtu1024,
                 gids: Vec::new(),
             },
+            addresses: Vec::new(),
             pds: ProtectionDomains::new(),
             qps: QpTable::new(config.qpn_base, config.qpn_count, start),
             shared,
@@ -125,6 +129,7 @@ impl Engine {
                 .events
                 .push_back(EngineEvent::Port(EventKind::GidChange));
         }
+        self.addresses = port.gids.iter().map(|entry| entry.gid.ip()).collect();
         self.port = port;
     }
 
@@ -193,6 +198,15 @@ impl Engine {
     /// The port's GID table.
     pub fn gid_table(&self) -> &[GidEntry] {
         &self.port.gids
+    }
+
+    /// Bytes in flight toward a peer address and its window, as the kernel counts bytes; `None` when no queue pair
+    /// leads there.
+    pub fn window(&self, peer: IpAddr) -> Option<(u32, u32)> {
+        self.shared
+            .peers
+            .find(peer)
+            .map(|peer| (peer.in_flight(), peer.window()))
     }
 
     /// What happened so far, in numbers.

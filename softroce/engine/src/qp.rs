@@ -18,12 +18,13 @@ mod responder;
 mod send_queue;
 pub(crate) mod transition;
 
-use roce_wire::{PKey, Qpn};
+use roce_wire::icrc::{Flow, FlowCrc, Verdict};
+use roce_wire::{PKey, Qpn, ROCE_V2_PORT};
 use verbs_api::{QpAttr, QpCap, QpState, RecvWr, SqSigType, Wc, WcStatus};
 
 use crate::budget::PeerId;
 use crate::shared::Shared;
-use crate::{CqId, Path, PdId, SendRequest, Time};
+use crate::{CqId, Path, PdId, RxMeta, SendRequest, Time};
 
 pub(crate) use receive_queue::{ReceiveQueue, Refusal as ReceiveRefusal};
 pub(crate) use send_queue::{Operation, Refusal as SendRefusal, SendQueue};
@@ -62,6 +63,8 @@ pub(crate) struct Qp {
     /// The attributes as they were set.
     pub(crate) attr: QpAttr,
     pub(crate) link: Option<Link>,
+    /// The ICRC's state after the headers of the peer's packets, for the source port that it used last.
+    peer_crc: Option<(u16, FlowCrc)>,
     send_queue: SendQueue,
     receive_queue: ReceiveQueue,
     requester: Requester,
@@ -77,8 +80,10 @@ pub(crate) enum Turn {
     Again,
     /// The batch is full.
     BatchFull,
-    /// A budget is used up. The queue pair stands in that budget's list.
-    Waiting,
+    /// The peer's window is used up; the queue pair stands in its line.
+    WaitsForPeer,
+    /// The READ budget is used up; the queue pair stands in its line.
+    WaitsForReads,
 }
 
 /// The partition that every packet is in: RoCE's P_Key table has this one entry.
@@ -94,6 +99,7 @@ impl Qp {
                 ..QpAttr::default()
             },
             link: None,
+            peer_crc: None,
             send_queue: SendQueue::new(id.cap.max_send_wr, id.cap.max_send_sge, id.cap.max_inline_data),
             receive_queue: ReceiveQueue::new(id.cap.max_recv_wr, id.cap.max_recv_sge),
             requester: Requester::default(),
@@ -160,6 +166,25 @@ impl Qp {
         self.arm(shared);
     }
 
+    /// Whether the ICRC of a packet from the peer is right. The sender's kernel numbers the packets of a train 0, 1, 2, …
+    pub(crate) fn is_intact(&mut self, meta: &RxMeta, udp_payload: &[u8]) -> bool {
+        let crc = match self.peer_crc {
+            Some((port, crc)) if port == meta.source_port => crc,
+            Some(_) | None => {
+                let flow = Flow {
+                    src: meta.src,
+                    dst: meta.dst,
+                    source_port: meta.source_port,
+                    dest_port: ROCE_V2_PORT,
+                };
+                let crc = FlowCrc::new(&flow);
+                self.peer_crc = Some((meta.source_port, crc));
+                crc
+            }
+        };
+        crc.verify(&[meta.segment, 0], udp_payload) != Verdict::Invalid
+    }
+
     /// Start as requester and responder anew with what the attributes say. On the way to RTR and on to RTS.
     pub(crate) fn start_responder(&mut self, shared: &Shared) {
         let first = self.attr.rq_psn.unwrap_or(0);
@@ -184,19 +209,18 @@ impl Qp {
     }
 
     /// RTS to SQD: what has begun goes on, nothing new begins.
-    pub(crate) fn drain(&mut self, shared: &mut Shared) {
-        self.requester.announce_drained = self.attr.en_sqd_async_notify == Some(true);
+    pub(crate) fn drain(&mut self, shared: &mut Shared, announce: bool) {
+        self.requester.announce_drained = announce;
         self.note_drained(shared);
     }
 
     /// SQD to SQD: attributes of the drained requester and of the responder change.
-    pub(crate) fn retune(&mut self, shared: &mut Shared, changed: &QpAttr) {
+    pub(crate) fn retune(&mut self, changed: &QpAttr) {
         if changed.max_dest_rd_atomic.is_some() {
             self.responder
                 .set_resources(self.attr.max_dest_rd_atomic.unwrap_or(0));
         }
         self.requester.retune(&self.attr);
-        self.drain(shared);
     }
 
     /// Whether its completions go there.
@@ -251,10 +275,13 @@ impl Qp {
     /// Give back what it holds of the shared budgets, and leave their lists.
     pub(crate) fn release_link(&mut self, shared: &mut Shared) {
         self.release_charges(shared);
+        self.peer_crc = None;
+        shared.reads.forget(self.id.slot);
         if let Some(link) = self.link.take() {
             shared.peers.leave(link.peer, self.id.slot);
+            // It may have been woken and not have had its turn.
+            shared.wake_waiting(link.peer);
         }
-        shared.reads.forget(self.id.slot);
         shared.ready.remove(self.id.slot);
         shared.acks.remove(self.id.slot);
     }

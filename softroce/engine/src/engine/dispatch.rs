@@ -1,8 +1,7 @@
 //! From a datagram to the queue pair that it is for. Whatever is wrong with it, it is dropped and counted.
 #![forbid(unsafe_code)]
 
-use roce_wire::icrc::{Flow, Verdict, verify};
-use roce_wire::{Operation, Packet, ROCE_V2_PORT, Transport};
+use roce_wire::{Operation, Packet, Transport};
 use verbs_api::QpState;
 
 use super::Engine;
@@ -48,7 +47,7 @@ impl Engine {
     fn dispatch(&mut self, meta: &RxMeta, udp_payload: &[u8], packet: &Packet<'_>) -> Result<(), Drop> {
         let bth = &packet.headers.bth;
         let half = half_of(packet)?;
-        if !self.port.gids.iter().any(|entry| entry.gid.ip() == meta.dst) {
+        if !self.addresses.contains(&meta.dst) {
             return Err(Drop::WrongAddress);
         }
         let qp = self.qps.get_mut(bth.dest_qp.value()).ok_or(Drop::UnknownQp)?;
@@ -66,7 +65,7 @@ impl Engine {
         if meta.src != link.path.dst || meta.dst != link.path.src {
             return Err(Drop::WrongPeer);
         }
-        if !is_intact(meta, udp_payload) {
+        if !qp.is_intact(meta, udp_payload) {
             return Err(Drop::Icrc);
         }
         self.shared.counters.rcvd_pkts += 1;
@@ -113,15 +112,4 @@ fn half_of(packet: &Packet<'_>) -> Result<Half, Drop> {
             Err(Drop::Unsupported)
         }
     }
-}
-
-/// The sender's kernel numbers the packets of a train 0, 1, 2, …
-fn is_intact(meta: &RxMeta, udp_payload: &[u8]) -> bool {
-    let flow = Flow {
-        src: meta.src,
-        dst: meta.dst,
-        source_port: meta.source_port,
-        dest_port: ROCE_V2_PORT,
-    };
-    verify(&flow, &[meta.segment], udp_payload) != Verdict::Invalid
 }

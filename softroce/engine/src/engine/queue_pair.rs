@@ -97,9 +97,9 @@ impl Engine {
             }
             (QpState::Rts, QpState::Sqd) => {
                 qp.state = to;
-                qp.drain(shared);
+                qp.drain(shared, attr.en_sqd_async_notify == Some(true));
             }
-            (QpState::Sqd, QpState::Sqd) => qp.retune(shared, attr),
+            (QpState::Sqd, QpState::Sqd) => qp.retune(attr),
             (_, QpState::Init | QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe) => qp.state = to,
         }
         qp.make_ready(shared);

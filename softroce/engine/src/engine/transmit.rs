@@ -28,7 +28,7 @@ impl Engine {
             let peer = qp.link.map(|link| link.peer);
             let turn = qp.transmit(&mut self.shared, batch, acks);
             match turn {
-                Turn::Done | Turn::Waiting => {}
+                Turn::Done | Turn::WaitsForPeer | Turn::WaitsForReads => {}
                 Turn::Again => self.shared.ready.push(slot),
                 Turn::BatchFull => {
                     self.shared.ready.push_front(slot);
@@ -37,7 +37,7 @@ impl Engine {
             }
             self.shared.peers.end_turn(slot);
             self.shared.reads.end_turn(slot);
-            if let (Some(peer), true) = (peer, turn != Turn::Waiting) {
+            if let (Some(peer), true) = (peer, turn != Turn::WaitsForPeer) {
                 self.shared.wake_waiting(peer);
             }
         }
@@ -60,7 +60,6 @@ impl Engine {
             let travels = self.shared.peers.get(link.peer).last_batch == self.shared.batch_number;
             if acks == Acks::Defer && !travels {
                 self.shared.acks.push(slot);
-                self.shared.counters.ack_deferred += 1;
                 continue;
             }
             if qp.send_ack(&mut self.shared, batch) == Turn::BatchFull {

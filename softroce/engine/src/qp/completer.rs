@@ -11,7 +11,7 @@ use roce_wire::{AtomicAckEth, NakCode, Packet, Position, Syndrome};
 use verbs_api::{QpState, WcStatus};
 
 use super::Qp;
-use super::requester::{Hold, Pace};
+use super::requester::Pace;
 use super::send_queue::{Data, Operation};
 use crate::psn::Seq;
 use crate::shared::Shared;
@@ -127,7 +127,7 @@ impl Qp {
         let offset = u64::from(psn - wqe.first) * u64::from(mtu);
         let expected_len = (u64::from(wqe.length) - offset).min(u64::from(mtu)) as usize;
         let piece = self.requester.read_packets_max;
-        let at = (psn - wqe.read_base) % piece;
+        let at = (psn - wqe.first) % piece;
         let ends_piece = psn == wqe.last || at == piece - 1;
         let expected_position = match (at == 0, ends_piece) {
             (true, true) => Position::Only,
@@ -262,10 +262,6 @@ impl Qp {
             // Answers to the first question overtook the second one.
             r.next = r.una;
             r.current = head;
-            if head < r.begun_end {
-                let wqe = self.send_queue.get_mut(head);
-                wqe.read_base = wqe.read_base.max(self.requester.una);
-            }
         }
         self.settle_fault(shared);
         if self.state == QpState::Err {
@@ -287,6 +283,7 @@ impl Qp {
         }
         r.progress_una = r.una;
         r.progress_at = shared.now;
+        r.timeouts_in_a_row = 0;
         r.retries_left = self.attr.retry_cnt.unwrap_or(0);
         r.rnr_retries_left = self.attr.rnr_retry.unwrap_or(0);
     }
@@ -296,7 +293,6 @@ impl Qp {
         if self.state == QpState::Sqd
             && self.requester.announce_drained
             && !self.requester.has_begun_work(&self.send_queue)
-            && self.requester.hold == Hold::Nothing
         {
             self.requester.announce_drained = false;
             shared.raise(self.id.qpn.value(), verbs_api::EventKind::SqDrained);

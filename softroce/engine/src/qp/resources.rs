@@ -71,11 +71,22 @@ impl Resources {
         }
     }
 
-    /// Whether one more fits: the oldest has been answered in full.
+    /// Whether one more fits: the oldest has been answered. That it may be asked to answer again does not count: who
+    /// sends a new request has no use for that any more.
     pub(super) fn has_room(&self) -> bool {
         match self.ring.len() as u64 {
             0 => false,
-            len => self.ring[(self.stored % len) as usize].debt == Debt::Nothing,
+            len => match self.ring[(self.stored % len) as usize].debt {
+                Debt::Nothing
+                | Debt::Packets {
+                    reason: Reason::Duplicate,
+                    ..
+                } => true,
+                Debt::Packets {
+                    reason: Reason::Request,
+                    ..
+                } => false,
+            },
         }
     }
 
@@ -119,6 +130,24 @@ impl Resources {
     pub(super) fn find(&self, psn: Seq) -> Option<Resource> {
         let at = self.index_of(psn)?;
         Some(self.ring[at])
+    }
+
+    /// The one that `psn` belongs to was asked for again: it owes the packets from `psn` to `end`.
+    pub(super) fn owe_again(&mut self, psn: Seq, end: Seq) {
+        let Some(at) = self.index_of(psn) else { return };
+        let reason = match self.ring[at].debt {
+            Debt::Nothing => Reason::Duplicate,
+            Debt::Packets { reason, .. } => reason,
+        };
+        self.owe(
+            psn,
+            Debt::Packets {
+                start: psn,
+                next: psn,
+                end,
+                reason,
+            },
+        );
     }
 
     /// The one that `psn` belongs to owes `debt` from now on.

@@ -119,8 +119,6 @@ pub(crate) struct SendWqe {
     /// First and last PSN; valid once the request has begun.
     pub(crate) first: Seq,
     pub(crate) last: Seq,
-    /// READ only: from here on it is asked for in pieces of equal size (moves when it is asked for again).
-    pub(crate) read_base: Seq,
     /// READ only: it was asked for again, so answers to the old question may still arrive.
     pub(crate) is_asked_again: bool,
 }
@@ -166,7 +164,6 @@ impl SendQueue {
             source: Source::Sges(0),
             first: Seq::default(),
             last: Seq::default(),
-            read_base: Seq::default(),
             is_asked_again: false,
         };
         SendQueue {

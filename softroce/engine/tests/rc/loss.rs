@@ -169,6 +169,24 @@ fn random_loss_repetition_and_reordering_never_damages_anything() {
 }
 
 #[test]
+fn long_reads_in_pieces_survive_random_loss() {
+    for seed in 0..20 {
+        let mut draw = random(seed + 500);
+        let mut pair = Pair::with(Connection {
+            retry_cnt: 7,
+            timeout: 8,
+            ..Connection::default()
+        });
+        pair.rule = Box::new(move |_| match draw(100) {
+            roll if roll < 2 => Fate::Drop,
+            roll if roll < 4 => Fate::Late(1 + draw(40_000)),
+            _ => Fate::Pass,
+        });
+        all_operations(&mut pair, 2, 300_000 + 777 * seed as usize);
+    }
+}
+
+#[test]
 fn a_lost_packet_of_a_long_write_is_repeated_by_going_back_once() {
     let mut pair = Pair::new();
     pair.rule = Box::new(|passing| {
@@ -295,4 +313,29 @@ fn a_peer_that_is_gone_ends_in_retry_exceeded() {
         (4 * (4096 << 14)..=4 * 4 * (4096 << 14) + 100_000).contains(&elapsed),
         "{elapsed}"
     );
+}
+
+#[test]
+fn a_second_without_acknowledgements_is_survived() {
+    let mut pair = Pair::with(Connection {
+        retry_cnt: 6,
+        ..Connection::default()
+    });
+    let start = pair.now;
+    pair.rule = Box::new(move |passing| {
+        if passing.from == From::B {
+            Fate::Drop
+        } else {
+            Fate::Pass
+        }
+    });
+    let room = pair.b.sge(1 << 20, 100);
+    pair.b.recv(pair.now, pair.qb, 7, &[room]);
+    let from = pair.a.sge(0, 100);
+    pair.a.post(pair.now, pair.qa, 1, SEND, &[from]);
+    pair.run_until(start + 1_000_000_000);
+    pair.rule = Box::new(|_| Fate::Pass);
+    pair.run();
+    assert_eq!(pair.a.outcomes(), [(1, WcStatus::Success)]);
+    assert_eq!(pair.b.outcomes(), [(7, WcStatus::Success)]);
 }

@@ -2,10 +2,13 @@
 //! peer is the test itself.
 
 mod data;
+mod hostile;
 mod loss;
+mod many;
 mod node;
 mod pair;
 mod raw;
 mod requester;
 mod responder;
 mod responder_errors;
+mod state;

@@ -137,10 +137,11 @@ impl Qp {
         remote: RemoteAddr,
     ) -> Result<usize, Turn> {
         let skipped = u64::from(self.requester.next - wqe.first) * u64::from(link.mtu);
-        let packets = self
-            .requester
-            .read_packets_max
-            .min(wqe.last - self.requester.next + 1);
+        // Pieces begin at fixed places. A second request stays within a piece: the responder remembers each as a READ of
+        // its own, and answers again only what lies within one.
+        let piece = self.requester.read_packets_max;
+        let into_piece = (self.requester.next - wqe.first) % piece;
+        let packets = (piece - into_piece).min(wqe.last - self.requester.next + 1);
         let left = u64::from(wqe.length) - skipped;
         let bytes = left.min(u64::from(packets) * u64::from(link.mtu)) as u32;
         let mut headers = self.request_headers(link, Opcode::RC_READ_REQUEST);
@@ -152,14 +153,14 @@ impl Qp {
         let len = headers.len() + ICRC_LEN;
         if !shared.reads.admits(self.id.slot, bytes) {
             shared.reads.wait(self.id.slot);
-            return Err(Turn::Waiting);
+            return Err(Turn::WaitsForReads);
         }
         let cost = self.admit(shared, batch, link, len)?;
         let Some(out) = batch.push(link.path, len) else {
             return Err(Turn::BatchFull);
         };
         emit(&headers, out, 0);
-        shared.reads.charge(bytes);
+        shared.reads.charge(self.id.slot, bytes);
         self.requester.read_bytes_out += bytes;
         self.requester.requests_out += 1;
         self.note_sent(shared, packets, len, cost);
@@ -203,7 +204,7 @@ impl Qp {
             Ok(cost)
         } else {
             shared.peers.wait(link.peer, self.id.slot);
-            Err(Turn::Waiting)
+            Err(Turn::WaitsForPeer)
         }
     }
 

@@ -1,0 +1,132 @@
+//! The beds of this project: softroce in the simulator, and softroce over UDP on this machine.
+
+mod sim;
+mod udp;
+
+pub use sim::SimBed;
+pub use udp::UdpBed;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::cases;
+use crate::outcome::Failure;
+use crate::runner::{Outcome, run_case};
+use crate::testbed::Testbed;
+
+/// Which bed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BedKind {
+    /// Two devices in virtual time, with faults.
+    Sim,
+    /// Two devices over UDP on two loopback addresses.
+    Udp,
+}
+
+impl BedKind {
+    /// All of them.
+    pub const ALL: [BedKind; 2] = [BedKind::Sim, BedKind::Udp];
+
+    /// Its name, as on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            BedKind::Sim => "sim",
+            BedKind::Udp => "udp",
+        }
+    }
+}
+
+impl fmt::Display for BedKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for BedKind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        BedKind::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| format!("there is no bed {name:?}; the beds are sim and udp"))
+    }
+}
+
+/// What a bed is opened with.
+#[derive(Clone, Debug, Default)]
+pub struct BedOptions {
+    /// Everything random on the simulator follows from it.
+    pub seed: u64,
+    /// Write every packet here. The simulator keeps packets in any case.
+    pub capture: Option<PathBuf>,
+}
+
+/// A case on a bed, without its types.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Which bed.
+    pub bed: BedKind,
+    /// The case's id.
+    pub id: &'static str,
+    /// Its title.
+    pub title: &'static str,
+    /// The requirements that it shows.
+    pub requirements: &'static [&'static str],
+    /// Its priority.
+    pub priority: u8,
+    /// Why it cannot run on this bed, if so.
+    pub missing: Option<&'static str>,
+    index: usize,
+}
+
+/// All cases on one bed. Opens the bed once, to ask what it has.
+pub fn entries(bed: BedKind) -> Result<Vec<Entry>, Failure> {
+    match bed {
+        BedKind::Sim => Ok(entries_on(bed, &SimBed::open(&BedOptions::default())?)),
+        BedKind::Udp => Ok(entries_on(bed, &UdpBed::open(&BedOptions::default())?)),
+    }
+}
+
+fn entries_on<B: Testbed>(kind: BedKind, bed: &B) -> Vec<Entry> {
+    let cases = cases::all::<B>().into_iter().enumerate();
+    cases
+        .map(|(index, case)| Entry {
+            bed: kind,
+            id: case.id,
+            title: case.title,
+            requirements: case.requirements,
+            priority: case.priority,
+            missing: case.missing(bed),
+            index,
+        })
+        .collect()
+}
+
+/// Run one case on a new bed. With `on_failure`, the packets of a failed case are written there, if the bed has them.
+pub fn run_entry(entry: &Entry, options: &BedOptions, on_failure: Option<&Path>) -> Outcome {
+    let options = BedOptions {
+        seed: options.seed ^ hash(entry.id),
+        ..options.clone()
+    };
+    match entry.bed {
+        BedKind::Sim => run_case(
+            move || SimBed::open(&options),
+            cases::all().swap_remove(entry.index),
+            on_failure,
+        ),
+        BedKind::Udp => run_case(
+            move || UdpBed::open(&options),
+            cases::all().swap_remove(entry.index),
+            on_failure,
+        ),
+    }
+}
+
+/// FNV-1a, so that each case has its own seed, and the same one in every build.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| {
+        (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}

@@ -1,0 +1,179 @@
+//! Two softroce devices in virtual time.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use roce_wire::{Headers, ICRC_LEN, pad_len};
+use softroce::Softroce;
+use softroce_sim::{Link, Time, World};
+use verbs_api::{AtomicCap, Context, Provider};
+
+use super::BedOptions;
+use crate::outcome::Failure;
+use crate::testbed::{Activity, Fate, Need, Network, Passing, Rule, Side, Testbed};
+
+/// The simulator as a bed. It has control over every packet.
+pub struct SimBed {
+    ends: [<Softroce as Provider>::Context; 2],
+    world: World,
+    /// The first packet that [`Network::take_trace`] has not given out.
+    next_sent: u64,
+    capture: Option<std::path::PathBuf>,
+}
+
+impl SimBed {
+    /// A new world with two devices, 2 µs apart.
+    pub fn open(options: &BedOptions) -> Result<Self, Failure> {
+        let mut world = World::new(options.seed);
+        let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
+        let devices = vec![
+            world.add_device("sim0", address(1)),
+            world.add_device("sim1", address(2)),
+        ];
+        let provider = Softroce::from_devices(devices);
+        let ends = [provider.open("sim0")?, provider.open("sim1")?];
+        Ok(SimBed {
+            ends,
+            world,
+            next_sent: 0,
+            capture: options.capture.clone(),
+        })
+    }
+
+    /// The world beneath.
+    pub fn world(&mut self) -> &mut World {
+        &mut self.world
+    }
+}
+
+impl Drop for SimBed {
+    fn drop(&mut self) {
+        if let Some(path) = self.capture.take() {
+            // A capture that cannot be written is no reason for a verdict; who asked for it sees that it is missing.
+            let _ = self.save_capture(&path);
+        }
+    }
+}
+
+fn side(index: usize) -> Side {
+    Side::BOTH[index.min(1)]
+}
+
+impl Testbed for SimBed {
+    type P = Softroce;
+
+    fn context(&self, side: Side) -> &<Softroce as Provider>::Context {
+        &self.ends[side.index()]
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.world.now().as_nanos())
+    }
+
+    fn advance(&mut self, until: Duration) -> Activity {
+        match self.world.advance(Time::from_nanos(until.as_nanos() as u64)) {
+            softroce_sim::Activity::Going => Activity::Going,
+            softroce_sim::Activity::Dead => Activity::Dead,
+        }
+    }
+
+    fn has(&self, need: Need) -> bool {
+        has(&self.ends[0], need) || need == Need::Network
+    }
+
+    fn network(&mut self) -> Option<&mut dyn Network> {
+        Some(self)
+    }
+
+    fn save_capture(&self, path: &std::path::Path) -> Option<std::io::Result<()>> {
+        let write = || {
+            self.world
+                .write_capture(std::io::BufWriter::new(std::fs::File::create(path)?))
+        };
+        Some(write())
+    }
+}
+
+/// What follows from the device.
+pub(super) fn has<C: Context>(context: &C, need: Need) -> bool {
+    match need {
+        Need::Network => false,
+        Need::Atomics => context
+            .query_device()
+            .is_ok_and(|device| device.atomic_cap != AtomicCap::None),
+        Need::Rereg => context.capabilities().rereg_mr,
+        Need::ResizeCq => context.capabilities().resize_cq,
+    }
+}
+
+impl Network for SimBed {
+    fn set_rule(&mut self, mut rule: Rule) {
+        let rule = move |transit: &softroce_sim::Transit<'_>| {
+            let at = transit.at.as_nanos();
+            match passing(at, transit.from, transit.transmission, transit.bytes).map(|packet| rule(&packet)) {
+                Some(Fate::Drop) => softroce_sim::Fate::Drop,
+                Some(Fate::Duplicate) => softroce_sim::Fate::Duplicate,
+                Some(Fate::Delay(time)) => softroce_sim::Fate::Delay(time.as_nanos() as u64),
+                Some(Fate::Corrupt { bit }) => softroce_sim::Fate::Corrupt(bit),
+                Some(Fate::Deliver) | None => softroce_sim::Fate::Deliver,
+            }
+        };
+        self.world.set_rule(Some(Box::new(rule)));
+    }
+
+    fn clear_rule(&mut self) {
+        self.world.set_rule(None);
+    }
+
+    fn set_weather(&mut self, loss: u32, duplication: u32, reordering: u32) {
+        let link = Link {
+            loss_per_mille: loss,
+            duplication_per_mille: duplication,
+            reordering_per_mille: reordering,
+            ..Link::default()
+        };
+        self.world.set_all_links(link);
+    }
+
+    fn take_trace(&mut self) -> Vec<Passing> {
+        let (sent, next) = self.world.sent_since(self.next_sent);
+        self.next_sent = next;
+        sent.iter()
+            .filter_map(|s| passing(s.at.as_nanos(), s.from, s.transmission, &s.bytes))
+            .collect()
+    }
+
+    fn inject(&mut self, to: Side, headers: &Headers, payload: &[u8]) {
+        let mut headers = *headers;
+        headers.bth.pad = pad_len(payload.len());
+        let headers_len = headers.len();
+        let mut bytes = vec![0; headers_len + payload.len() + usize::from(headers.bth.pad) + ICRC_LEN];
+        headers
+            .emit(&mut bytes)
+            .expect("a case forges packets with all headers that their opcode calls for");
+        bytes[headers_len..headers_len + payload.len()].copy_from_slice(payload);
+        self.world.inject_sealed(to.peer().index(), to.index(), &bytes);
+    }
+
+    fn inject_sealed(&mut self, to: Side, udp_payload: &[u8]) {
+        self.world
+            .inject_sealed(to.peer().index(), to.index(), udp_payload);
+    }
+
+    fn inject_raw(&mut self, to: Side, udp_payload: &[u8]) {
+        self.world.inject(to.peer().index(), to.index(), udp_payload);
+    }
+}
+
+/// A packet as cases see it; `None` when its headers cannot be read.
+fn passing(at_ns: u64, from: usize, transmission: u32, bytes: &[u8]) -> Option<Passing> {
+    let packet = roce_wire::parse(bytes).ok()?;
+    Some(Passing {
+        at: Duration::from_nanos(at_ns),
+        from: side(from),
+        headers: packet.headers,
+        payload: packet.payload.to_vec(),
+        transmission,
+        bytes: bytes.to_vec(),
+    })
+}

@@ -1,0 +1,103 @@
+//! Two softroce devices over UDP on this machine, each on a loopback address of its own.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+use softroce::{Options, ProgressMode, Softroce};
+use verbs_api::{ErrorKind, Provider};
+
+use super::BedOptions;
+use crate::outcome::Failure;
+use crate::testbed::{Activity, Need, Side, Testbed};
+
+/// Addresses tried until two are free.
+const TRIES: u32 = 20;
+/// Polls without a pause before the bed starts to sleep between them.
+const EAGER_POLLS: u32 = 200;
+/// How long it then sleeps.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// Real sockets as a bed.
+pub struct UdpBed {
+    ends: [<Softroce as Provider>::Context; 2],
+    start: Instant,
+    polls: u32,
+}
+
+impl UdpBed {
+    /// Two devices on two random addresses of 127.0.0.0/8, which needs no right and disturbs nobody.
+    pub fn open(options: &BedOptions) -> Result<Self, Failure> {
+        let mut tries = 0;
+        let provider = loop {
+            let setup = Options {
+                addresses: vec![random_address(), random_address()],
+                progress: ProgressMode::Auto,
+                capture: options.capture.clone(),
+                gso: true,
+                seed: None,
+            };
+            tries += 1;
+            match Softroce::new(setup) {
+                Err(error) if error.kind() == ErrorKind::AddressInUse && tries < TRIES => {}
+                Err(error) => return Err(Failure::new(format!("the UDP bed cannot be opened: {error}"))),
+                Ok(provider) => break provider,
+            }
+        };
+        let names = provider.devices()?;
+        let [left, right] = names.as_slice() else {
+            return Err(Failure::new(format!(
+                "asked for two devices, got {}",
+                names.len()
+            )));
+        };
+        let ends = [provider.open(&left.name)?, provider.open(&right.name)?];
+        Ok(UdpBed {
+            ends,
+            start: Instant::now(),
+            polls: 0,
+        })
+    }
+}
+
+fn random_address() -> IpAddr {
+    let random = RandomState::new().build_hasher().finish().to_le_bytes();
+    // 127.0.0.x is left to programs that people start by hand.
+    IpAddr::V4(Ipv4Addr::new(
+        127,
+        1 + random[0] % 254,
+        random[1],
+        1 + random[2] % 254,
+    ))
+}
+
+impl Testbed for UdpBed {
+    type P = Softroce;
+
+    fn context(&self, side: Side) -> &<Softroce as Provider>::Context {
+        &self.ends[side.index()]
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn advance(&mut self, until: Duration) -> Activity {
+        self.polls += 1;
+        if self.polls < EAGER_POLLS {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(PAUSE.min(until.saturating_sub(self.now())));
+            self.polls %= 4 * EAGER_POLLS;
+        }
+        Activity::Going
+    }
+
+    fn has(&self, need: Need) -> bool {
+        super::sim::has(&self.ends[0], need)
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(15)
+    }
+}

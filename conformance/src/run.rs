@@ -1,0 +1,230 @@
+//! A whole run, for the command line: select, run, report.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use roce_wire::pcap::{LinkType, NgWriter, Reader};
+
+use crate::beds::{BedKind, BedOptions, Entry, entries, run_entry};
+use crate::outcome::Verdict;
+use crate::report::{self, Format};
+
+/// What to run and how to report it.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// On which beds, in this order.
+    pub beds: Vec<BedKind>,
+    /// Only cases whose id or title contains this, in any letter case.
+    pub filter: Option<String>,
+    /// How to report.
+    pub format: Format,
+    /// Write all packets of all cases to this pcapng file.
+    pub capture: Option<PathBuf>,
+    /// Where captures of failed cases go; `None` writes none.
+    pub failures: Option<PathBuf>,
+    /// Everything random on the simulator follows from it.
+    pub seed: u64,
+}
+
+impl Default for RunOptions {
+    /// All cases on both beds as a table.
+    fn default() -> Self {
+        RunOptions {
+            beds: BedKind::ALL.to_vec(),
+            filter: None,
+            format: Format::Pretty,
+            capture: None,
+            failures: Some(std::env::temp_dir().join("softroce-conformance")),
+            seed: 1,
+        }
+    }
+}
+
+/// One case as it ended.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Which case on which bed.
+    pub entry: Entry,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// Real time that it took.
+    pub elapsed: Duration,
+    /// Its packets, when it failed and the bed has them.
+    pub capture: Option<PathBuf>,
+}
+
+/// What is going on, for a progress display.
+#[derive(Debug)]
+pub enum Progress<'a> {
+    /// A case starts: the `number`th of `total`, from 1.
+    Starting {
+        /// Which.
+        entry: &'a Entry,
+        /// Its number.
+        number: usize,
+        /// Of how many.
+        total: usize,
+    },
+    /// A case has ended.
+    Ended(&'a Row),
+}
+
+/// How a run ended, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// As required.
+    pub passed: usize,
+    /// Documented deviations.
+    pub deviations: usize,
+    /// Failed.
+    pub failed: usize,
+    /// Not run, since something is missing.
+    pub skipped: usize,
+}
+
+impl Summary {
+    /// The exit status for a command: 0 when nothing failed, 1 when something did, 2 when nothing ran at all.
+    pub fn exit_status(&self) -> u8 {
+        match (self.failed, self.passed + self.deviations) {
+            (0, 0) => 2,
+            (0, _) => 0,
+            (_, _) => 1,
+        }
+    }
+
+    fn count(&mut self, verdict: &Verdict) {
+        match verdict {
+            Verdict::Pass => self.passed += 1,
+            Verdict::Deviation(_) => self.deviations += 1,
+            Verdict::Fail(_) => self.failed += 1,
+            Verdict::Skipped(_) => self.skipped += 1,
+        }
+    }
+}
+
+fn selected(options: &RunOptions) -> io::Result<Vec<Entry>> {
+    let mut all = Vec::new();
+    for bed in &options.beds {
+        all.extend(entries(*bed).map_err(|failure| io::Error::other(failure.to_string()))?);
+    }
+    if let Some(filter) = &options.filter {
+        let filter = filter.to_lowercase();
+        all.retain(|entry| {
+            entry.id.to_lowercase().contains(&filter) || entry.title.to_lowercase().contains(&filter)
+        });
+    }
+    Ok(all)
+}
+
+/// Print what would run.
+pub fn list(options: &RunOptions, out: &mut dyn Write) -> io::Result<()> {
+    report::list(&selected(options)?, options.format, out)
+}
+
+/// Run the selected cases one after the other and report to `out`.
+pub fn run(
+    options: &RunOptions,
+    out: &mut dyn Write,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> io::Result<Summary> {
+    let entries = selected(options)?;
+    let mut capture = options.capture.as_deref().map(Capture::create).transpose()?;
+    let mut summary = Summary::default();
+    let mut rows = Vec::with_capacity(entries.len());
+    let mut report = report::Report::begin(options.format, &entries, out)?;
+    let total = entries.len();
+    for (at, entry) in entries.into_iter().enumerate() {
+        progress(Progress::Starting {
+            entry: &entry,
+            number: at + 1,
+            total,
+        });
+        let row = run_one(entry, options, capture.as_mut())?;
+        summary.count(&row.verdict);
+        progress(Progress::Ended(&row));
+        report.row(&row, out)?;
+        rows.push(row);
+    }
+    report.end(&rows, &summary, out)?;
+    out.flush()?;
+    Ok(summary)
+}
+
+fn run_one(entry: Entry, options: &RunOptions, capture: Option<&mut Capture>) -> io::Result<Row> {
+    if let Some(missing) = entry.missing {
+        let verdict = Verdict::Skipped(missing.to_owned());
+        return Ok(Row {
+            entry,
+            verdict,
+            elapsed: Duration::ZERO,
+            capture: None,
+        });
+    }
+    let mut bed_options = BedOptions {
+        seed: options.seed,
+        capture: None,
+    };
+    if let Some(capture) = &capture {
+        bed_options.capture = Some(capture.part());
+    }
+    let on_failure = options.failures.as_deref().and_then(|folder| {
+        fs::create_dir_all(folder).ok()?;
+        Some(folder.join(format!("{}-{}.pcapng", entry.bed, entry.id)))
+    });
+    let outcome = run_entry(&entry, &bed_options, on_failure.as_deref());
+    if let Some(capture) = capture {
+        capture.append(&entry)?;
+    }
+    Ok(Row {
+        entry,
+        verdict: outcome.verdict,
+        elapsed: outcome.elapsed,
+        capture: outcome.capture,
+    })
+}
+
+/// One file with the packets of all cases. Each case writes a file beside it, which is taken over and removed.
+struct Capture {
+    path: PathBuf,
+    writer: NgWriter<io::BufWriter<fs::File>>,
+}
+
+impl Capture {
+    fn create(path: &Path) -> io::Result<Self> {
+        let file = fs::File::create(path).map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("the capture {} cannot be written: {error}", path.display()),
+            )
+        })?;
+        Ok(Capture {
+            path: path.to_owned(),
+            writer: NgWriter::new(io::BufWriter::new(file), LinkType::RawIp)?,
+        })
+    }
+
+    fn part(&self) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(".part");
+        name.into()
+    }
+
+    fn append(&mut self, entry: &Entry) -> io::Result<()> {
+        let part = self.part();
+        let Ok(file) = fs::File::open(&part) else {
+            return Ok(());
+        }; // The case sent no packet.
+        let mut reader = Reader::new(io::BufReader::new(file)).map_err(io::Error::other)?;
+        let label = format!("{} on {}: {}", entry.id, entry.bed, entry.title);
+        let mut label = Some(label.as_str());
+        while let Some(record) = reader.next_record().map_err(io::Error::other)? {
+            let comment = label.take().or(record.comment);
+            self.writer
+                .write(record.timestamp_ns.unwrap_or(0), record.data, comment)?;
+        }
+        self.writer.flush()?;
+        fs::remove_file(part)
+    }
+}

@@ -1,0 +1,242 @@
+//! What a case function holds: the bed, and the waiting on it.
+
+use std::time::Duration;
+
+use verbs_api::{AsyncEvent, CompletionQueue, Context, EventKind, EventSource, Provider, Wc, WcStatus};
+
+use crate::outcome::{CaseResult, Failure};
+use crate::testbed::{Activity, Network, Side, Testbed};
+
+/// A bed with one case on it.
+pub struct Scene<B: Testbed> {
+    /// The bed.
+    pub bed: B,
+    id: &'static str,
+    deviations: Vec<String>,
+    events: [Vec<AsyncEvent>; 2],
+}
+
+impl<B: Testbed> Scene<B> {
+    /// `bed` with the case `id` on it.
+    pub fn new(bed: B, id: &'static str) -> Self {
+        Scene {
+            bed,
+            id,
+            deviations: Vec::new(),
+            events: [Vec::new(), Vec::new()],
+        }
+    }
+
+    /// What was accepted as a documented deviation so far.
+    pub fn deviations(&self) -> &[String] {
+        &self.deviations
+    }
+
+    /// The device of one end.
+    pub fn context(&self, side: Side) -> &<B::P as Provider>::Context {
+        self.bed.context(side)
+    }
+
+    /// The network. Only for cases that need one.
+    pub fn network(&mut self) -> &mut dyn Network {
+        self.bed
+            .network()
+            .expect("the case names Need::Network, so it only runs where there is one")
+    }
+
+    /// Accept what is not as required, when that is documented for this provider; fail otherwise.
+    pub fn deviation(&mut self, what: String) -> CaseResult {
+        match self.bed.tolerance(self.id) {
+            Some(reason) => {
+                self.deviations.push(format!("{what} (documented: {reason})"));
+                Ok(())
+            }
+            None => Err(Failure::new(what)),
+        }
+    }
+
+    /// Let time pass until `look` finds something. Fails when that takes longer than the bed's patience, or when
+    /// nothing can happen any more.
+    pub fn until<T>(
+        &mut self,
+        what: &str,
+        mut look: impl FnMut(&mut Self) -> Result<Option<T>, Failure>,
+    ) -> Result<T, Failure> {
+        let patience = self.bed.patience();
+        let deadline = self.bed.now() + patience;
+        loop {
+            if let Some(found) = look(self)? {
+                return Ok(found);
+            }
+            if self.bed.now() >= deadline {
+                return Err(Failure::new(format!("waited {patience:?} for {what}, in vain")));
+            }
+            if self.bed.advance(deadline) == Activity::Dead {
+                if let Some(found) = look(self)? {
+                    return Ok(found);
+                }
+                return Err(Failure::new(format!(
+                    "dead lock: waiting for {what}, but no packet is in flight and no timer runs"
+                )));
+            }
+        }
+    }
+
+    /// Let `time` pass.
+    pub fn rest(&mut self, time: Duration) {
+        let until = self.bed.now() + time;
+        while self.bed.now() < until {
+            self.bed.advance(until);
+        }
+    }
+
+    /// The next completion, whatever its status.
+    pub fn completion(&mut self, cq: &<B::P as Provider>::Cq) -> Result<Wc, Failure> {
+        self.until("a completion", |_| poll_one::<B::P>(cq))
+    }
+
+    /// The next completion, which must be a success.
+    pub fn success(&mut self, cq: &<B::P as Provider>::Cq) -> Result<Wc, Failure> {
+        let wc = self.completion(cq)?;
+        if wc.status != WcStatus::Success {
+            return Err(Failure::new(format!(
+                "request {} must succeed but ended with {:?}",
+                wc.wr_id, wc.status
+            )));
+        }
+        Ok(wc)
+    }
+
+    /// The next completion, which must be that of request `wr_id`, with `status`.
+    pub fn ends_with(
+        &mut self,
+        cq: &<B::P as Provider>::Cq,
+        wr_id: u64,
+        status: WcStatus,
+    ) -> Result<Wc, Failure> {
+        let wc = self.completion(cq)?;
+        crate::same!(
+            (wc.wr_id, wc.status),
+            (wr_id, status),
+            "completion (request, status)"
+        );
+        Ok(wc)
+    }
+
+    /// The next completion, of request `wr_id`, with `status`; one of `also` is a deviation.
+    pub fn ends_with_or(
+        &mut self,
+        cq: &<B::P as Provider>::Cq,
+        wr_id: u64,
+        status: WcStatus,
+        also: &[WcStatus],
+    ) -> CaseResult {
+        let wc = self.completion(cq)?;
+        crate::same!(wc.wr_id, wr_id, "request of the completion ({:?})", wc.status);
+        if wc.status == status {
+            Ok(())
+        } else if also.contains(&wc.status) {
+            self.deviation(format!(
+                "request {wr_id}: expected {status:?}, seen {:?}",
+                wc.status
+            ))
+        } else {
+            Err(Failure::new(format!(
+                "request {wr_id}: expected {status:?}, seen {:?}",
+                wc.status
+            )))
+        }
+    }
+
+    /// `count` completions.
+    pub fn completions(&mut self, cq: &<B::P as Provider>::Cq, count: usize) -> Result<Vec<Wc>, Failure> {
+        let mut all = Vec::with_capacity(count);
+        while all.len() < count {
+            let wc = self
+                .completion(cq)
+                .map_err(|e| e.during(format!("after {} of {count}", all.len())))?;
+            all.push(wc);
+        }
+        Ok(all)
+    }
+
+    /// The completions that are there now.
+    pub fn completions_now(&mut self, cq: &<B::P as Provider>::Cq) -> Result<Vec<Wc>, Failure> {
+        let mut all = Vec::new();
+        while let Some(wc) = poll_one::<B::P>(cq)? {
+            all.push(wc);
+        }
+        Ok(all)
+    }
+
+    /// The requests of `wr_ids` all end with a flush, in this order.
+    pub fn flushed(
+        &mut self,
+        cq: &<B::P as Provider>::Cq,
+        wr_ids: impl IntoIterator<Item = u64>,
+    ) -> CaseResult {
+        for wr_id in wr_ids {
+            self.ends_with(cq, wr_id, WcStatus::WrFlushErr)?;
+        }
+        Ok(())
+    }
+
+    /// No completion while `time` passes.
+    pub fn quiet(&mut self, cqs: &[&<B::P as Provider>::Cq], time: Duration) -> CaseResult {
+        let until = self.bed.now() + time;
+        loop {
+            for cq in cqs {
+                if let Some(wc) = poll_one::<B::P>(cq)? {
+                    return Err(Failure::new(format!(
+                        "a completion that must not be: request {}, {:?}, {:?}",
+                        wc.wr_id, wc.status, wc.opcode
+                    )));
+                }
+            }
+            if self.bed.now() >= until {
+                return Ok(());
+            }
+            self.bed.advance(until);
+        }
+    }
+
+    fn collect_events(&mut self, side: Side) -> CaseResult {
+        while let Some(guard) = self.bed.context(side).async_event()? {
+            self.events[side.index()].push(guard.event());
+        }
+        Ok(())
+    }
+
+    /// Wait for an asynchronous event of the queue pair `qpn`. Other events are kept.
+    pub fn qp_event(&mut self, side: Side, qpn: u32, kind: EventKind) -> CaseResult {
+        self.event(
+            side,
+            AsyncEvent {
+                kind,
+                source: EventSource::Qp(qpn),
+            },
+        )
+    }
+
+    /// Wait for an asynchronous event. Other events are kept.
+    pub fn event(&mut self, side: Side, wanted: AsyncEvent) -> CaseResult {
+        self.until(&format!("the event {wanted:?} at the {side:?} end"), |scene| {
+            scene.collect_events(side)?;
+            let list = &mut scene.events[side.index()];
+            Ok(list.iter().position(|e| *e == wanted).map(|at| {
+                list.remove(at);
+            }))
+        })
+    }
+
+    /// The asynchronous events that have come and were not waited for.
+    pub fn other_events(&mut self, side: Side) -> Result<Vec<AsyncEvent>, Failure> {
+        self.collect_events(side)?;
+        Ok(std::mem::take(&mut self.events[side.index()]))
+    }
+}
+
+fn poll_one<P: Provider>(cq: &P::Cq) -> Result<Option<Wc>, Failure> {
+    let mut out = [Wc::default()];
+    Ok((cq.poll(&mut out)? == 1).then_some(out[0]))
+}

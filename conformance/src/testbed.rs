@@ -1,0 +1,170 @@
+//! What a case runs on: two ends of one provider, joined by a network, and a clock.
+
+use std::time::Duration;
+
+use roce_wire::Headers;
+use verbs_api::Provider;
+
+/// One of the two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// The end that acts first in most cases.
+    Left,
+    /// Its peer.
+    Right,
+}
+
+impl Side {
+    /// Both.
+    pub const BOTH: [Side; 2] = [Side::Left, Side::Right];
+
+    /// The other one.
+    pub fn peer(self) -> Side {
+        match self {
+            Side::Left => Side::Right,
+            Side::Right => Side::Left,
+        }
+    }
+
+    /// 0 for left, 1 for right.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// Something that not every bed has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Control over the packets between the ends (see [`Network`]).
+    Network,
+    /// Atomics.
+    Atomics,
+    /// Re-registration of memory.
+    Rereg,
+    /// Completion queues that can be resized.
+    ResizeCq,
+}
+
+impl Need {
+    /// What is missing, in words.
+    pub fn lacking(self) -> &'static str {
+        match self {
+            Need::Network => "this bed cannot drop, delay, see or forge packets",
+            Need::Atomics => "the device offers no atomics",
+            Need::Rereg => "the provider cannot re-register memory",
+            Need::ResizeCq => "the provider cannot resize completion queues",
+        }
+    }
+}
+
+/// Whether anything can still happen by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// Time passed, or something was done.
+    Going,
+    /// No packet is in flight and no timer runs, so that waiting is in vain. Only a simulator knows.
+    Dead,
+}
+
+/// Two ends, a network, a clock.
+pub trait Testbed: Sized {
+    /// The provider under test.
+    type P: Provider;
+
+    /// The device of one end.
+    fn context(&self, side: Side) -> &<Self::P as Provider>::Context;
+
+    /// Which port and GID of that device to use: (port, index in the GID table).
+    fn gid_index(&self, side: Side) -> (u8, u32) {
+        let _ = side;
+        (1, 0)
+    }
+
+    /// Time on the bed's clock since an arbitrary start.
+    fn now(&self) -> Duration;
+
+    /// Let the ends work and time pass, but not beyond `until`. A real bed sleeps for a moment.
+    fn advance(&mut self, until: Duration) -> Activity;
+
+    /// Whether the bed has what a case needs.
+    fn has(&self, need: Need) -> bool;
+
+    /// How long a case may wait for something that must come, in the bed's time.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(20)
+    }
+
+    /// The reason for which this provider is known, and documented, to answer otherwise in the case `id`.
+    fn tolerance(&self, id: &str) -> Option<&'static str> {
+        let _ = id;
+        None
+    }
+
+    /// Control over packets, where [`Testbed::has`] says so for [`Need::Network`].
+    fn network(&mut self) -> Option<&mut dyn Network> {
+        None
+    }
+
+    /// Write the packets seen so far to a file, where the bed has seen them.
+    fn save_capture(&self, path: &std::path::Path) -> Option<std::io::Result<()>> {
+        let _ = path;
+        None
+    }
+}
+
+/// A packet on its way, as a rule sees it.
+#[derive(Clone, Debug)]
+pub struct Passing {
+    /// When it was sent.
+    pub at: Duration,
+    /// Who sent it.
+    pub from: Side,
+    /// Its headers.
+    pub headers: Headers,
+    /// Payload bytes, pad excluded.
+    pub payload: Vec<u8>,
+    /// How often this PSN, in this direction, has been sent for this purpose (request or response) to this queue
+    /// pair: 1 is the first time.
+    pub transmission: u32,
+    /// Everything between UDP header and end, ICRC included.
+    pub bytes: Vec<u8>,
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It arrives.
+    Deliver,
+    /// It is lost.
+    Drop,
+    /// It arrives twice.
+    Duplicate,
+    /// It arrives so much later, perhaps behind others.
+    Delay(Duration),
+    /// It arrives with one bit flipped, counted from the first bit of the BTH modulo its length.
+    Corrupt {
+        /// Which.
+        bit: u32,
+    },
+}
+
+/// A rule: asked for every packet.
+pub type Rule = Box<dyn FnMut(&Passing) -> Fate + Send>;
+
+/// Control over the packets between the ends.
+pub trait Network {
+    /// Ask `rule` what becomes of each packet from now on; it replaces the rule before it.
+    fn set_rule(&mut self, rule: Rule);
+    /// Deliver everything again.
+    fn clear_rule(&mut self);
+    /// Lose, duplicate and reorder at random; each value is per mille of the packets.
+    fn set_weather(&mut self, loss: u32, duplication: u32, reordering: u32);
+    /// The packets sent since the last call, lost ones included.
+    fn take_trace(&mut self) -> Vec<Passing>;
+    /// Forge a packet: it arrives at `to` as if its peer had sent it, with a right ICRC.
+    fn inject(&mut self, to: Side, headers: &Headers, payload: &[u8]);
+    /// The same from bytes: the last four become a right ICRC of those before.
+    fn inject_sealed(&mut self, to: Side, udp_payload: &[u8]);
+    /// The same from bytes as they are (BTH to ICRC).
+    fn inject_raw(&mut self, to: Side, udp_payload: &[u8]);
+}

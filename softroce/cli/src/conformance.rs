@@ -1,0 +1,68 @@
+//! `softroce conformance`: the suite, on one bed or on all.
+
+use std::io::{self, BufWriter};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use conformance::beds::BedKind;
+use conformance::{Format, RunOptions};
+
+use crate::progress::Progress;
+
+/// Run the conformance suite on the embedded engine
+#[derive(Args, Debug)]
+pub struct Conformance {
+    /// Where to run it: sim (virtual time) or udp (real sockets); both when left out
+    #[arg(long)]
+    bed: Vec<BedKind>,
+    /// Only cases whose id or title contains this
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+    /// Print the cases and run none
+    #[arg(long)]
+    list: bool,
+    /// How to report: pretty, json or junit
+    #[arg(long, default_value = "pretty")]
+    format: Format,
+    /// Write the packets of all cases to a pcapng file
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
+    /// Everything random on the simulator follows from it
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl Conformance {
+    /// Run it. The status is 0 when nothing failed, 1 when something did, 2 when nothing ran.
+    pub fn run(self) -> Result<ExitCode> {
+        let mut options = RunOptions {
+            filter: self.filter,
+            format: self.format,
+            capture: self.capture,
+            seed: self.seed,
+            ..RunOptions::default()
+        };
+        if !self.bed.is_empty() {
+            options.beds = self.bed;
+        }
+        let mut out = BufWriter::new(io::stdout().lock());
+        if self.list {
+            conformance::list(&options, &mut out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut line: Option<Progress> = None;
+        let summary = conformance::run(&options, &mut out, &mut |step| {
+            if let conformance::Progress::Starting { entry, total, .. } = step {
+                line.get_or_insert_with(|| Progress::new("conformance", total))
+                    .step(&format!("{} {}", entry.bed, entry.id));
+            }
+        })?;
+        drop(line);
+        if summary.exit_status() == 2 {
+            eprintln!("softroce: no case ran; see softroce conformance --list");
+        }
+        Ok(ExitCode::from(summary.exit_status()))
+    }
+}

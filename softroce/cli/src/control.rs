@@ -1,0 +1,124 @@
+//! The control connection: two processes exchange addresses and settings over TCP, one JSON value a line.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use serde::{Serialize, de::DeserializeOwned};
+
+/// How long the other end may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest line accepted.
+const LINE_BYTES_MAX: u64 = 64 * 1024;
+
+/// One end of the control connection.
+pub struct Control {
+    reader: BufReader<TcpStream>,
+    last_look: Instant,
+}
+
+impl Control {
+    /// Wait for a client on all addresses of this host.
+    pub fn accept(port: u16) -> Result<Self> {
+        let listener = TcpListener::bind(("::", port))
+            .or_else(|_| TcpListener::bind(("0.0.0.0", port)))
+            .with_context(|| format!("cannot listen on TCP port {port}; choose another with --port"))?;
+        let (stream, _) = listener.accept().context("waiting for a client")?;
+        Control::new(stream)
+    }
+
+    /// Connect to a server; it may still be starting.
+    pub fn connect(host: &str, port: u16) -> Result<Self> {
+        let addresses: Vec<_> = (host, port)
+            .to_socket_addrs()
+            .with_context(|| format!("{host:?} is neither an address nor a known host name"))?
+            .collect();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        loop {
+            let mut last = None;
+            for address in &addresses {
+                match TcpStream::connect_timeout(address, Duration::from_secs(3)) {
+                    Ok(stream) => return Control::new(stream),
+                    Err(error) => last = Some(error),
+                }
+            }
+            let error = last.unwrap_or_else(|| io::Error::from(io::ErrorKind::NotFound));
+            if error.kind() != io::ErrorKind::ConnectionRefused || Instant::now() > deadline {
+                return Err(error).with_context(|| {
+                    format!("no server answers at {host} port {port}; start one there with the same command without HOST")
+                });
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn new(stream: TcpStream) -> Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+        Ok(Control {
+            reader: BufReader::new(stream),
+            last_look: Instant::now(),
+        })
+    }
+
+    /// The own address on this connection: the device that a peer reaches us through.
+    pub fn local_ip(&self) -> Result<IpAddr> {
+        Ok(self.reader.get_ref().local_addr()?.ip().to_canonical())
+    }
+
+    /// Send a value.
+    pub fn send<T: Serialize>(&mut self, value: &T) -> Result<()> {
+        let mut line = serde_json::to_vec(value)?;
+        line.push(b'\n');
+        self.reader
+            .get_mut()
+            .write_all(&line)
+            .context("the peer has vanished")
+    }
+
+    /// Wait for a value.
+    pub fn receive<T: DeserializeOwned>(&mut self) -> Result<T> {
+        let mut line = String::new();
+        let read = (&mut self.reader).take(LINE_BYTES_MAX).read_line(&mut line);
+        match read {
+            Ok(0) => bail!("the peer has vanished"),
+            Ok(_) => serde_json::from_str(&line)
+                .with_context(|| format!("the peer speaks another protocol: {line:?}")),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                bail!("the peer has not answered for {} s", ANSWER_TIMEOUT.as_secs())
+            }
+            Err(error) => Err(error).context("the peer has vanished"),
+        }
+    }
+
+    /// Wait for a value for as long as the peer lives: it is measuring.
+    pub fn receive_unhurried<T: DeserializeOwned>(&mut self) -> Result<T> {
+        self.reader.get_ref().set_read_timeout(None)?;
+        let value = self.receive();
+        self.reader.get_ref().set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        value
+    }
+
+    /// An error when the peer has closed the connection before its time. Cheap: it looks at most 20 times a second.
+    pub fn check_peer(&mut self) -> Result<()> {
+        if self.last_look.elapsed() < Duration::from_millis(50) {
+            return Ok(());
+        }
+        self.last_look = Instant::now();
+        if !self.reader.buffer().is_empty() {
+            return Ok(());
+        }
+        let stream = self.reader.get_ref();
+        stream.set_nonblocking(true)?;
+        let looked = stream.peek(&mut [0]);
+        stream.set_nonblocking(false)?;
+        match looked {
+            Ok(0) => bail!("the peer has vanished"),
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error).context("the peer has vanished"),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! `softroce perf`: latency and bandwidth of two processes.
+
+mod bandwidth;
+mod latency;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use crate::compare::Compare;
+use crate::control::Control;
+use crate::device::{self, DeviceArgs};
+use crate::stats::Distribution;
+
+/// Measure latency or bandwidth between two processes (start one without HOST, then one with)
+#[derive(Args, Debug)]
+#[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
+pub struct Perf {
+    #[command(subcommand)]
+    compare: Option<PerfCommand>,
+    #[command(flatten)]
+    measure: Measure,
+}
+
+#[derive(Subcommand, Debug)]
+enum PerfCommand {
+    /// Measure raw UDP, softroce and its peers in turns, pinned, and print medians and ratios
+    Compare(Compare),
+    #[command(hide = true)]
+    Raw(crate::compare::Raw),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub enum Operation {
+    Send,
+    Write,
+    Read,
+    Atomic,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub enum Metric {
+    Lat,
+    Bw,
+}
+
+#[derive(Args, Debug)]
+struct Measure {
+    /// What to do
+    #[arg(required = true)]
+    operation: Option<Operation>,
+    /// What to measure: latency or bandwidth
+    #[arg(required = true)]
+    metric: Option<Metric>,
+    /// The server to connect to; without it this process is the server
+    host: Option<String>,
+    /// The service of the queue pairs
+    #[arg(long, default_value = "rc", value_parser = ["rc"])]
+    transport: String,
+    /// Bytes a message; 8 for latency and 65536 for bandwidth when left out
+    #[arg(long)]
+    size: Option<u32>,
+    /// Messages measured
+    #[arg(long)]
+    iters: Option<u32>,
+    /// Queue pairs (bandwidth)
+    #[arg(long, default_value_t = 1)]
+    qps: u32,
+    /// Path MTU; the interface's when left out
+    #[arg(long, value_parser = device::parse_mtu)]
+    mtu: Option<usize>,
+    /// Sleep on the completion channel rather than spin
+    #[arg(long, conflicts_with = "memory_poll")]
+    events: bool,
+    /// WRITE latency: wait by looking at memory alone, without any verbs call
+    #[arg(long)]
+    memory_poll: bool,
+    /// TCP port on which the two ends meet
+    #[arg(long, default_value_t = 18515)]
+    port: u16,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Write all packets of this end to a pcapng file
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
+}
+
+/// What the client decides for both ends.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Settings {
+    operation: Operation,
+    metric: Metric,
+    size: u32,
+    iters: u32,
+    qps: u32,
+    mtu: usize,
+    events: bool,
+    memory_poll: bool,
+}
+
+/// What a run has shown.
+#[derive(Debug, Serialize)]
+struct Report {
+    operation: Operation,
+    metric: Metric,
+    size: u32,
+    iters: u32,
+    qps: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency: Option<Distribution>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gbit_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    messages_per_s: Option<f64>,
+}
+
+const SIZE_BYTES_MAX: u32 = 1 << 28;
+const QPS_MAX: u32 = 1024;
+const WARM_UP: u32 = 100;
+
+impl Perf {
+    /// Run the comparison, or one end of a measurement.
+    pub fn run(self) -> Result<()> {
+        match self.compare {
+            Some(PerfCommand::Compare(compare)) => compare.run(),
+            Some(PerfCommand::Raw(raw)) => raw.run(),
+            None => self.measure.run(),
+        }
+    }
+}
+
+impl Measure {
+    fn settings(&self) -> Result<Settings> {
+        let (Some(operation), Some(metric)) = (self.operation, self.metric) else {
+            bail!("name an operation and a metric: softroce perf send lat");
+        };
+        let atomic = operation == Operation::Atomic;
+        let size = self
+            .size
+            .unwrap_or(if metric == Metric::Lat || atomic { 8 } else { 65536 });
+        if size == 0 || size > SIZE_BYTES_MAX || (atomic && size != 8) {
+            bail!("--size {size} is not measured: 1 to {SIZE_BYTES_MAX} bytes, 8 for atomics");
+        }
+        if self.qps == 0 || self.qps > QPS_MAX {
+            bail!("--qps {} is outside 1 to {QPS_MAX}", self.qps);
+        }
+        if self.memory_poll && (operation, metric) != (Operation::Write, Metric::Lat) {
+            bail!("--memory-poll is for WRITE latency: softroce perf write lat --memory-poll");
+        }
+        let iters = self
+            .iters
+            .unwrap_or(if metric == Metric::Lat { 20_000 } else { 10_000 });
+        Ok(Settings {
+            operation,
+            metric,
+            size,
+            iters: iters.max(1),
+            qps: if metric == Metric::Lat { 1 } else { self.qps },
+            mtu: self.mtu.unwrap_or(0),
+            events: self.events,
+            memory_poll: self.memory_poll,
+        })
+    }
+
+    fn run(self) -> Result<()> {
+        let own = self.settings()?;
+        device::check_capture(self.capture.as_deref())?;
+        let (mut control, settings) = match &self.host {
+            Some(host) => {
+                let mut control = Control::connect(host, self.port)?;
+                control.send(&own)?;
+                (control, own)
+            }
+            None => {
+                let mut control = Control::accept(self.port)?;
+                let theirs: Settings = control.receive()?;
+                (control, theirs)
+            }
+        };
+        if (settings.operation, settings.metric) != (own.operation, own.metric) {
+            bail!(
+                "the client measures {:?} {:?}, this server {:?} {:?}; start both with the same words",
+                settings.operation,
+                settings.metric,
+                own.operation,
+                own.metric
+            );
+        }
+        if settings.size > SIZE_BYTES_MAX || settings.qps > QPS_MAX || settings.size == 0 || settings.qps == 0
+        {
+            bail!(
+                "the peer asks for {} bytes on {} queue pairs",
+                settings.size,
+                settings.qps
+            );
+        }
+        let provider = device::open(&self.device, self.capture.as_deref(), control.local_ip()?)?;
+        let client = self.host.is_some();
+        let report = match settings.metric {
+            Metric::Lat => latency::measure(&provider, &mut control, &settings, client)?,
+            Metric::Bw => bandwidth::measure(&provider, &mut control, &settings, client)?,
+        };
+        if let Some(report) = report {
+            report.print(self.json)?;
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    fn new(settings: &Settings) -> Self {
+        Report {
+            operation: settings.operation,
+            metric: settings.metric,
+            size: settings.size,
+            iters: settings.iters,
+            qps: settings.qps,
+            latency: None,
+            gbit_per_s: None,
+            messages_per_s: None,
+        }
+    }
+
+    fn print(&self, json: bool) -> Result<()> {
+        if json {
+            println!("{}", serde_json::to_string(self)?);
+            return Ok(());
+        }
+        let name = format!("{:?}", self.operation).to_uppercase();
+        if let Some(l) = &self.latency {
+            let what = if matches!(self.operation, Operation::Send | Operation::Write) {
+                "half round trip"
+            } else {
+                "round trip"
+            };
+            println!(
+                "{name} {} bytes, {what}, {} iterations, us:",
+                self.size, self.iters
+            );
+            println!(
+                "  min {:.2}  p50 {:.2}  p99 {:.2}  p99.9 {:.2}  max {:.2}  mean {:.2}",
+                l.min_us, l.p50_us, l.p99_us, l.p999_us, l.max_us, l.mean_us
+            );
+        }
+        if let (Some(gbit), Some(rate)) = (self.gbit_per_s, self.messages_per_s) {
+            println!(
+                "{name} {} bytes on {} queue pairs, {} iterations:",
+                self.size, self.qps, self.iters
+            );
+            println!("  {gbit:.2} Gbit/s  {rate:.0} messages/s");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,192 @@
+//! Latency: one message at a time.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use verbs_api::{Provider, SendOp, Wc, WcOpcode};
+
+use super::{Operation, Report, Settings, WARM_UP};
+use crate::control::Control;
+use crate::endpoint::{Endpoint, Sizes, Waiting};
+use crate::stats::Distribution;
+
+/// Only the client reports.
+pub fn measure<P: Provider>(
+    provider: &P,
+    control: &mut Control,
+    settings: &Settings,
+    client: bool,
+) -> Result<Option<Report>> {
+    let size = settings.size as usize;
+    let slot = size.next_multiple_of(8);
+    let waiting = if settings.events {
+        Waiting::Events
+    } else {
+        Waiting::Polling
+    };
+    let sizes = Sizes {
+        qps: 1,
+        buffer_bytes: 2 * slot,
+        depth: 64,
+    };
+    let mut end = Endpoint::open(provider, sizes, settings.mtu, waiting)?;
+    let mut run = Run {
+        slot,
+        size,
+        settings: *settings,
+        unsignaled: 0,
+    };
+    if settings.operation == Operation::Send {
+        for _ in 0..2 {
+            end.post_recv(0, 0, end.sge(slot, size))?;
+        }
+    }
+    end.connect(control)?;
+    let rounds = settings.iters + WARM_UP;
+    let mut samples = Vec::with_capacity(settings.iters as usize);
+    match settings.operation {
+        Operation::Send | Operation::Write => {
+            for round in 0..rounds {
+                let start = Instant::now();
+                if client {
+                    run.send(&mut end, control, round)?;
+                    run.arrive(&mut end, control, round)?;
+                } else {
+                    run.arrive(&mut end, control, round)?;
+                    run.send(&mut end, control, round)?;
+                }
+                if round >= WARM_UP {
+                    samples.push(start.elapsed().as_nanos() as u64);
+                }
+            }
+        }
+        Operation::Read | Operation::Atomic if client => {
+            for round in 0..rounds {
+                let start = Instant::now();
+                run.fetch(&mut end, control)?;
+                if round >= WARM_UP {
+                    samples.push(start.elapsed().as_nanos() as u64);
+                }
+            }
+        }
+        Operation::Read | Operation::Atomic => {} // A passive target makes no call.
+    }
+    finish(control, client, settings)?;
+    let divisor = if matches!(settings.operation, Operation::Send | Operation::Write) {
+        2.0
+    } else {
+        1.0
+    };
+    Ok(client.then(|| Report {
+        latency: Distribution::from_nanos(&mut samples, divisor),
+        ..Report::new(settings)
+    }))
+}
+
+/// Wait for the other end before anything is torn down. A passive server waits here for the whole measurement.
+pub(super) fn finish(control: &mut Control, client: bool, settings: &Settings) -> Result<()> {
+    let _ = settings;
+    if client {
+        control.send(&"done")?;
+        let _: String = control.receive()?;
+    } else {
+        let _: String = control.receive_unhurried()?;
+        control.send(&"done")?;
+    }
+    Ok(())
+}
+
+struct Run {
+    slot: usize,
+    size: usize,
+    settings: Settings,
+    unsignaled: u32,
+}
+
+impl Run {
+    /// The last byte of a message tells its round, so that a peer that looks at memory sees it change.
+    fn mark(round: u32) -> u8 {
+        (round % 251) as u8 + 1
+    }
+
+    fn send<P: Provider>(&mut self, end: &mut Endpoint<P>, control: &mut Control, round: u32) -> Result<()> {
+        end.buffer.write(self.size - 1, &[Self::mark(round)]);
+        self.unsignaled += 1;
+        let signaled = self.unsignaled == 16;
+        let op = match self.settings.operation {
+            Operation::Write => SendOp::Write {
+                remote: end.remote(self.slot),
+                imm: None,
+            },
+            _ => SendOp::Send { imm: None },
+        };
+        end.post(0, 1, op, end.sge(0, self.size), signaled)?;
+        if signaled {
+            self.unsignaled = 0;
+            if self.settings.operation == Operation::Write {
+                // The peer's answer comes by memory, so this completion is ours to collect.
+                let mut completions = [Wc::default(); 1];
+                end.wait(control, &mut completions)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn arrive<P: Provider>(
+        &mut self,
+        end: &mut Endpoint<P>,
+        control: &mut Control,
+        round: u32,
+    ) -> Result<()> {
+        if self.settings.operation == Operation::Write {
+            return self.arrive_in_memory(end, control, round);
+        }
+        let mut completions = [Wc::default(); 1];
+        loop {
+            end.wait(control, &mut completions)?;
+            if completions[0].opcode == WcOpcode::Recv {
+                return end.post_recv(0, 0, end.sge(self.slot, self.size));
+            }
+        }
+    }
+
+    fn arrive_in_memory<P: Provider>(
+        &mut self,
+        end: &mut Endpoint<P>,
+        control: &mut Control,
+        round: u32,
+    ) -> Result<()> {
+        let last = self.slot + self.size - 1;
+        let mut looks = 0u32;
+        let mut none = [Wc::default(); 1];
+        while end.buffer.load_u8(last) != Self::mark(round) {
+            looks = looks.wrapping_add(1);
+            if self.settings.memory_poll {
+                std::hint::spin_loop();
+                if looks.is_multiple_of(64) {
+                    // Two spinners and two engines on two cores: without giving way nobody gets on.
+                    std::thread::yield_now();
+                }
+            } else {
+                use verbs_api::CompletionQueue;
+                end.cq.poll(&mut none)?;
+            }
+            if looks.is_multiple_of(1024) {
+                control.check_peer()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fetch<P: Provider>(&mut self, end: &mut Endpoint<P>, control: &mut Control) -> Result<()> {
+        let remote = end.remote(0);
+        let op = match self.settings.operation {
+            Operation::Atomic => SendOp::FetchAdd { remote, add: 1 },
+            _ => SendOp::Read { remote },
+        };
+        end.post(0, 1, op, end.sge(0, self.size), true)?;
+        let mut completions = [Wc::default(); 1];
+        end.wait(control, &mut completions)?;
+        Ok(())
+    }
+}

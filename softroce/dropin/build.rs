@@ -1,0 +1,41 @@
+//! Gives the shared object its name and the version nodes of libibverbs. Which symbol lies in which node is said by
+//! `.symver` directives in `src/symbols.rs`; a node without symbols must exist all the same, since a program that was
+//! linked against it does not load without.
+
+use std::fmt::Write;
+
+/// The nodes of libibverbs, oldest first, and the names that its private node has had over the years.
+const NODES: [&str; 19] = [
+    "IBVERBS_1.0",
+    "IBVERBS_1.1",
+    "IBVERBS_1.5",
+    "IBVERBS_1.6",
+    "IBVERBS_1.7",
+    "IBVERBS_1.8",
+    "IBVERBS_1.9",
+    "IBVERBS_1.10",
+    "IBVERBS_1.11",
+    "IBVERBS_1.12",
+    "IBVERBS_1.13",
+    "IBVERBS_1.14",
+    "IBVERBS_1.15",
+    "IBVERBS_1.16",
+    "IBVERBS_PRIVATE_34",
+    "IBVERBS_PRIVATE_57",
+    "IBVERBS_PRIVATE_59",
+    "IBVERBS_PRIVATE_64",
+    "IBVERBS_PRIVATE_65",
+];
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    let out = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
+    let mut script = String::new();
+    for node in NODES {
+        writeln!(script, "{node} {{}};").expect("a string takes everything");
+    }
+    let path = format!("{out}/versions.map");
+    std::fs::write(&path, script).expect("OUT_DIR is writable");
+    println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={path}");
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libibverbs.so.1");
+}

@@ -1,0 +1,260 @@
+//! The open device, and its asynchronous events.
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use verbs_api::{
+    AsyncEvent, AsyncEventGuard, Context as _, Error, ErrorKind, EventKind, EventSource, Object, Result,
+};
+use verbs_sys::*;
+
+use crate::entry::{self, interrupted, null, number, place};
+use crate::handle::Handle;
+use crate::{DeviceContext, completion, memory, post, qp, query, srq};
+
+type ContextHandle = Handle<verbs_context, DeviceContext, ContextExtra>;
+
+/// What a context keeps beside the provider's.
+pub(crate) struct ContextExtra {
+    /// Stands in for the descriptor of the kernel's driver: real, and never readable.
+    _command_fd: OwnedFd,
+    /// Queue pairs by number, and events taken but not acknowledged.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    queue_pairs: HashMap<u32, Element>,
+    unacknowledged: Vec<(Element, c_int, AsyncEventGuard)>,
+}
+
+/// The object that an event is about, as C names it: a pointer or a port number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Element(usize);
+
+impl ContextExtra {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Events of the queue pair `qpn` are about `pointer` from now on.
+    pub(crate) fn add_qp(&self, qpn: u32, pointer: *mut ibv_qp) {
+        self.lock().queue_pairs.insert(qpn, Element(pointer as usize));
+    }
+
+    /// The queue pair is gone.
+    pub(crate) fn remove_qp(&self, qpn: u32) {
+        self.lock().queue_pairs.remove(&qpn);
+    }
+}
+
+/// The larger struct whose tail the program knows.
+fn extended(context: *mut ibv_context) -> *mut verbs_context {
+    context
+        .wrapping_byte_sub(offset_of!(verbs_context, context))
+        .cast()
+}
+
+/// The provider's context.
+///
+/// # Safety
+/// `context` is NULL or one that is open during `'a`.
+pub(crate) unsafe fn object<'a>(context: *mut ibv_context) -> Result<&'a DeviceContext> {
+    if context.is_null() {
+        return Err(null("the context"));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { ContextHandle::object(extended(context), "the context") }
+}
+
+/// What is kept beside it.
+///
+/// # Safety
+/// `context` is open during `'a`.
+pub(crate) unsafe fn extra<'a>(context: *mut ibv_context) -> &'a ContextExtra {
+    // SAFETY: the caller's promise.
+    unsafe { ContextHandle::extra(extended(context)) }
+}
+
+fn eventfd() -> Result<OwnedFd> {
+    // SAFETY: no pointer is passed.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(Error::system(
+            "no descriptor for a context",
+            std::io::Error::last_os_error(),
+        ));
+    }
+    // SAFETY: new, and ours alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Hand an open device out to C.
+pub(crate) fn hand_out(device: *mut ibv_device, object: DeviceContext) -> Result<*mut ibv_context> {
+    let command_fd = eventfd()?;
+    let async_fd = object.async_fd().as_raw_fd();
+    let vectors = object.query_device()?.num_comp_vectors.max(1);
+    // SAFETY: zeroes are valid in every member: numbers, arrays of numbers, NULL pointers, absent functions, and a
+    // mutex in its initial state.
+    let mut c: verbs_context = unsafe { std::mem::zeroed() };
+    c.query_port = Some(query::query_port_sized);
+    c.query_device_ex = Some(query::query_device_ex);
+    c.query_rt_values = Some(query::query_rt_values);
+    c.alloc_null_mr = Some(memory::alloc_null_mr);
+    c.create_qp_ex = Some(qp::create_qp_ex);
+    c.create_srq_ex = Some(srq::create_srq_ex);
+    c.get_srq_num = Some(srq::get_srq_num);
+    c.modify_cq = Some(completion::modify_cq);
+    c.sz = size_of::<verbs_context>();
+    c.context.device = device;
+    c.context.cmd_fd = command_fd.as_raw_fd();
+    c.context.async_fd = async_fd;
+    c.context.num_comp_vectors = vectors as c_int;
+    c.context.abi_compat = ibv_context::EXTENDED;
+    c.context.ops.poll_cq = Some(completion::poll_cq);
+    c.context.ops.req_notify_cq = Some(completion::req_notify_cq);
+    c.context.ops.post_send = Some(post::post_send);
+    c.context.ops.post_recv = Some(post::post_recv);
+    c.context.ops.post_srq_recv = Some(srq::post_srq_recv);
+    let extra = ContextExtra {
+        _command_fd: command_fd,
+        state: Mutex::default(),
+    };
+    let pointer = ContextHandle::hand_out(c, object, extra);
+    // SAFETY: just handed out; only an address is taken.
+    Ok(unsafe { &raw mut (*pointer).context })
+}
+
+/// `ibv_close_device`. Objects that were not destroyed keep the device open beneath; the context's own memory is then
+/// left, since they point at it.
+///
+/// # Safety
+/// `context` is NULL or open, and not used afterwards.
+pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    entry::count("ibv_close_device", || {
+        if context.is_null() {
+            return Err(null("the context"));
+        }
+        // SAFETY: the caller's promise.
+        let closed = unsafe { ContextHandle::destroy(extended(context), "the context", Object::destroy) };
+        match closed {
+            Err(error) if error.kind() != ErrorKind::Busy => Err(error),
+            Ok(()) | Err(_) => Ok(0),
+        }
+    })
+}
+
+/// `ibv_get_async_event`: waits, unless `O_NONBLOCK` is set on the descriptor.
+///
+/// # Safety
+/// `context` is NULL or open, `event` NULL or valid for a write.
+pub(crate) unsafe extern "C" fn ibv_get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
+    entry::count("ibv_get_async_event", || {
+        // SAFETY: the caller's promise.
+        let (object, event) = unsafe { (object(context)?, place(event, "the event")?) };
+        // SAFETY: the context is open.
+        let extra = unsafe { extra(context) };
+        loop {
+            let Some(guard) = object.async_event()? else {
+                wait_readable(object.async_fd())?;
+                continue;
+            };
+            // An event of an object that is gone is no longer of interest.
+            let Some(element) = element_of(extra, guard.event()) else {
+                continue;
+            };
+            event.element = element.0 as *mut c_void;
+            event.event_type = guard.event().kind as c_int;
+            if !is_port_event(event.event_type) {
+                extra
+                    .lock()
+                    .unacknowledged
+                    .push((element, event.event_type, guard));
+            }
+            return Ok(0);
+        }
+    })
+}
+
+/// Wait; EAGAIN instead when the program has set `O_NONBLOCK`, EINTR when a signal arrives.
+fn wait_readable(fd: BorrowedFd<'_>) -> Result<()> {
+    // SAFETY: no pointer is passed.
+    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
+    if flags >= 0 && flags & libc::O_NONBLOCK != 0 {
+        return Err(Error::new(ErrorKind::Again, "no asynchronous event waits"));
+    }
+    let mut entry = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one valid entry.
+    if unsafe { libc::poll(&mut entry, 1, -1) } < 0 {
+        let error = std::io::Error::last_os_error();
+        return match error.raw_os_error() {
+            Some(libc::EINTR) => Err(interrupted()),
+            Some(_) | None => Err(Error::system("waiting for an asynchronous event", error)),
+        };
+    }
+    Ok(())
+}
+
+fn element_of(extra: &ContextExtra, event: AsyncEvent) -> Option<Element> {
+    match event.source {
+        EventSource::Qp(qpn) => extra.lock().queue_pairs.get(&qpn).copied(),
+        // Our cookies are the objects' own addresses.
+        EventSource::Cq(cookie) | EventSource::Srq(cookie) => Some(Element(cookie as usize)),
+        EventSource::Port(port) => Some(Element(usize::from(port))),
+        EventSource::Device => Some(Element(0)),
+    }
+}
+
+/// Whether an event is about a port, which is never destroyed: such an event needs no acknowledgement, and its element
+/// is a number.
+fn is_port_event(event_type: c_int) -> bool {
+    use EventKind::{ClientReregister, GidChange, LidChange, PkeyChange, PortActive, PortErr, SmChange};
+    let kind = EventKind::from_code(event_type as u32);
+    matches!(
+        kind,
+        Some(PortActive | PortErr | LidChange | PkeyChange | SmChange | ClientReregister | GidChange)
+    )
+}
+
+/// `ibv_ack_async_event`. The event does not name its context; its object does.
+///
+/// # Safety
+/// `event` is NULL or an event from `ibv_get_async_event`.
+pub(crate) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
+    number("ibv_ack_async_event", || {
+        // SAFETY: the caller's promise.
+        let event = *unsafe { place(event, "the event") }?;
+        if is_port_event(event.event_type) {
+            return Ok(());
+        }
+        // Every other object begins with its context.
+        let context = event.element.cast::<*mut ibv_context>();
+        if context.is_null() {
+            return Ok(());
+        }
+        // SAFETY: an object with unacknowledged events is alive, and its context with it.
+        let extra = unsafe { extra(*context) };
+        let element = Element(event.element as usize);
+        let mut state = extra.lock();
+        let mine = |(e, t, _): &(Element, c_int, AsyncEventGuard)| *e == element && *t == event.event_type;
+        let guard = state
+            .unacknowledged
+            .iter()
+            .position(mine)
+            .map(|i| state.unacknowledged.swap_remove(i));
+        drop(state);
+        // Last of all: whoever waits to destroy the object goes on now.
+        drop(guard);
+        Ok(())
+    });
+}

@@ -1,0 +1,247 @@
+//! The list of devices.
+//!
+//! The devices of a process are made once, at the first look, and stay: programs keep pointers to them. A forked child
+//! makes its own. No lock is involved, so that a child forked at any moment finds none held.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::{self, null_mut};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use softroce::{Options, Softroce};
+use verbs_api::{DeviceInfo, Provider, Result};
+use verbs_sys::convert::{text_from_c, text_to_c};
+use verbs_sys::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_context, ibv_device};
+
+use crate::entry::{self, explain, null, value};
+use crate::{context, entry::pointer};
+
+/// A device as C sees it. Vendor libraries read private members behind the public ones, to see whether a device is
+/// theirs: they find zeroes.
+#[repr(C)]
+struct ListedDevice {
+    device: ibv_device,
+    private: [usize; 64],
+    guid: u64,
+}
+
+/// What the process has.
+struct Registry {
+    process: u32,
+    provider: Softroce,
+    devices: Box<[*mut ListedDevice]>,
+}
+
+static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(null_mut());
+
+impl ListedDevice {
+    fn new(info: &DeviceInfo) -> *mut ListedDevice {
+        let name = &info.name;
+        let device = ibv_device {
+            _ops: [null_mut::<c_void>(); 2],
+            node_type: IBV_NODE_CA,
+            transport_type: IBV_TRANSPORT_IB,
+            name: text_to_c(name),
+            dev_name: text_to_c(&format!("uverbs-{name}")),
+            dev_path: text_to_c(&format!("/sys/class/infiniband_verbs/uverbs-{name}")),
+            ibdev_path: text_to_c(&format!("/sys/class/infiniband/{name}")),
+        };
+        Box::into_raw(Box::new(ListedDevice {
+            device,
+            private: [0; 64],
+            guid: info.guid,
+        }))
+    }
+}
+
+impl Registry {
+    /// This process's, made at the first call.
+    fn this() -> Result<&'static Registry> {
+        let process = std::process::id();
+        let current = REGISTRY.load(Ordering::Acquire);
+        // SAFETY: what is stored once is never freed.
+        if let Some(registry) = unsafe { current.as_ref() }.filter(|registry| registry.process == process) {
+            return Ok(registry);
+        }
+        let provider = Softroce::new(Options::from_env()?)?;
+        let devices = provider.devices()?.iter().map(ListedDevice::new).collect();
+        let made = Box::into_raw(Box::new(Registry {
+            process,
+            provider,
+            devices,
+        }));
+        let winner = match REGISTRY.compare_exchange(current, made, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => made,
+            // Another thread was faster; ours holds no device open and is leaked, once.
+            Err(theirs) => theirs,
+        };
+        // SAFETY: as above.
+        Ok(unsafe { &*winner })
+    }
+}
+
+/// `ibv_get_device_list`
+///
+/// # Safety
+/// `count` is NULL or valid for a write.
+pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    pointer("ibv_get_device_list", || {
+        let registry = Registry::this().inspect_err(|error| explain("ibv_get_device_list", error))?;
+        let devices = &registry.devices;
+        if !count.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { *count = devices.len() as c_int };
+        }
+        let list: Box<[*mut ibv_device]> = devices
+            .iter()
+            .map(|device| device.cast())
+            .chain([null_mut()])
+            .collect();
+        Ok(Box::into_raw(list).cast())
+    })
+}
+
+/// `ibv_free_device_list`
+///
+/// # Safety
+/// `list` is NULL or came from `ibv_get_device_list` and was not freed.
+pub(crate) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    if list.is_null() {
+        return;
+    }
+    let mut length = 1;
+    // SAFETY: the list ends with NULL.
+    while unsafe { !(*list.add(length - 1)).is_null() } {
+        length += 1;
+    }
+    // SAFETY: a boxed slice of this length, made above.
+    drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(list, length)) });
+}
+
+/// `ibv_get_device_name`
+///
+/// # Safety
+/// `device` is a listed device.
+pub(crate) unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    // SAFETY: the caller's promise; only the address is taken.
+    unsafe { (&raw const (*device).name).cast() }
+}
+
+/// `ibv_get_device_guid`: big endian.
+///
+/// # Safety
+/// `device` is a listed device.
+pub(crate) unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { (*device.cast::<ListedDevice>()).guid.to_be() }
+}
+
+/// `ibv_get_device_index`: the place in the list.
+///
+/// # Safety
+/// `device` is a listed device.
+pub(crate) unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
+    entry::count("ibv_get_device_index", || {
+        let position = Registry::this()?
+            .devices
+            .iter()
+            .position(|listed| listed.cast() == device);
+        Ok(position.map_or(-1, |position| position as c_int))
+    })
+}
+
+/// `ibv_open_device`. A device that a parent process listed is good, too: it is found by name.
+///
+/// # Safety
+/// `device` is NULL or a listed device.
+pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    pointer("ibv_open_device", || {
+        // SAFETY: the caller's promise; a listed device never changes.
+        let name = text_from_c(&unsafe { value(device, "the device") }?.name);
+        let opened = Registry::this().and_then(|registry| registry.provider.open(&name));
+        let opened = opened.inspect_err(|error| explain("ibv_open_device", error))?;
+        context::hand_out(device, opened)
+    })
+}
+
+/// The name of a file of the kernel's drivers, for programs that look for one.
+fn sysfs_file(directory: *const c_char, file: *const c_char) -> Result<std::path::PathBuf> {
+    if directory.is_null() || file.is_null() {
+        return Err(null("a name"));
+    }
+    // SAFETY: C strings, by the caller's promise.
+    let (directory, file) = unsafe {
+        (
+            std::ffi::CStr::from_ptr(directory),
+            std::ffi::CStr::from_ptr(file),
+        )
+    };
+    Ok(std::path::Path::new(&*directory.to_string_lossy()).join(&*file.to_string_lossy()))
+}
+
+/// `ibv_read_sysfs_file`: the length of the text without its newline.
+///
+/// # Safety
+/// `directory` and `file` are NULL or C strings; `buffer` is NULL or has `size` bytes.
+pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
+    directory: *const c_char,
+    file: *const c_char,
+    buffer: *mut c_char,
+    size: usize,
+) -> c_int {
+    entry::count("ibv_read_sysfs_file", || {
+        let path = sysfs_file(directory, file)?;
+        let mut bytes = std::fs::read(&path)
+            .map_err(|error| verbs_api::Error::system(format!("reading {}", path.display()), error))?;
+        bytes.truncate(size.min(c_int::MAX as usize));
+        if bytes.last() == Some(&b'\n') {
+            bytes.pop();
+        }
+        if buffer.is_null() {
+            return Err(null("the buffer"));
+        }
+        // SAFETY: not more than `size` bytes, by the caller's promise valid.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.cast(), bytes.len()) };
+        if bytes.len() < size {
+            // SAFETY: within `size`.
+            unsafe { *buffer.add(bytes.len()) = 0 };
+        }
+        Ok(bytes.len() as c_int)
+    })
+}
+
+/// `ibv_get_sysfs_path`
+pub(crate) extern "C" fn ibv_get_sysfs_path() -> *const c_char {
+    c"/sys".as_ptr()
+}
+
+/// `ibv_fork_init`: forking is always safe.
+pub(crate) extern "C" fn ibv_fork_init() -> c_int {
+    0
+}
+
+/// `ibv_is_fork_initialized`: not needed.
+pub(crate) extern "C" fn ibv_is_fork_initialized() -> c_int {
+    const IBV_FORK_UNNEEDED: c_int = 2;
+    IBV_FORK_UNNEEDED
+}
+
+/// `ibv_dontfork_range`: nothing to do.
+pub(crate) extern "C" fn ibv_dontfork_range(_start: *mut c_void, _size: usize) -> c_int {
+    0
+}
+
+/// `ibv_dofork_range`: nothing to do.
+pub(crate) extern "C" fn ibv_dofork_range(_start: *mut c_void, _size: usize) -> c_int {
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_members_of_a_listed_device_lie_behind_the_public_ones() {
+        assert_eq!(std::mem::offset_of!(ListedDevice, private), 664);
+        assert!(std::mem::offset_of!(ListedDevice, guid) >= 664 + 512);
+    }
+}

@@ -1,0 +1,226 @@
+//! Protection domains and memory regions.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::{Mutex, PoisonError};
+
+use verbs_api::{
+    Access, Context as _, Error, MemoryRegion as _, Object, ProtectionDomain as _, Refused, Result,
+};
+use verbs_sys::*;
+
+use crate::entry::{self, number, pointer};
+use crate::handle::Handle;
+use crate::{Mr, Pd, context};
+
+pub(crate) type PdHandle = Handle<ibv_pd, Pd>;
+type MrHandle = Handle<ibv_mr, Mutex<Mr>>;
+
+/// `ibv_alloc_pd`
+///
+/// # Safety
+/// `context` is NULL or open.
+pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    pointer("ibv_alloc_pd", || {
+        // SAFETY: the caller's promise.
+        let pd = unsafe { context::object(context) }?.alloc_pd()?;
+        Ok(PdHandle::hand_out(ibv_pd { context, handle: 0 }, pd, ()))
+    })
+}
+
+/// `ibv_dealloc_pd`
+///
+/// # Safety
+/// `pd` is NULL or alive, and not used afterwards when this succeeds.
+pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    // SAFETY: the caller's promise.
+    number("ibv_dealloc_pd", || unsafe {
+        PdHandle::destroy(pd, "the protection domain", Object::destroy)
+    })
+}
+
+/// Rights from C. Bits of the optional range that mean nothing to us are ignored, as the range is made for.
+fn access(flags: c_uint) -> Result<Access> {
+    const OPTIONAL_RANGE: c_uint = 0x3ff0_0000;
+    let known = Access::from_bits_truncate(flags);
+    if flags & !OPTIONAL_RANGE & !known.bits() != 0 {
+        return Err(Error::invalid(format!(
+            "access flags {flags:#x} have bits that mean nothing"
+        )));
+    }
+    Ok(known)
+}
+
+fn hand_out(pd: *mut ibv_pd, mr: Mr, addr: *mut c_void) -> *mut ibv_mr {
+    let c = ibv_mr {
+        // SAFETY: the domain is alive.
+        context: unsafe { (*pd).context },
+        pd,
+        addr,
+        length: mr.length() as usize,
+        handle: 0,
+        lkey: mr.lkey().0,
+        rkey: mr.rkey().0,
+    };
+    MrHandle::hand_out(c, Mutex::new(mr), ())
+}
+
+unsafe fn register(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    flags: c_uint,
+) -> Result<*mut ibv_mr> {
+    // SAFETY: NULL or alive, by the promise of our callers' callers.
+    let object = unsafe { PdHandle::object(pd, "the protection domain") }?;
+    // SAFETY: registering is the program's promise about its memory.
+    let mr = unsafe { object.reg_mr_raw(addr.cast(), length, iova, access(flags)?) }?;
+    Ok(hand_out(pd, mr, addr))
+}
+
+/// `ibv_reg_mr`
+///
+/// # Safety
+/// `pd` is NULL or alive; the memory is the program's to register.
+pub(crate) unsafe extern "C" fn ibv_reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: the caller's promise.
+    pointer("ibv_reg_mr", || unsafe {
+        register(pd, addr, length, addr as u64, access as c_uint)
+    })
+}
+
+/// `ibv_reg_mr_iova`
+///
+/// # Safety
+/// As `ibv_reg_mr`.
+pub(crate) unsafe extern "C" fn ibv_reg_mr_iova(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: the caller's promise.
+    pointer("ibv_reg_mr_iova", || unsafe {
+        register(pd, addr, length, iova, access as c_uint)
+    })
+}
+
+/// `ibv_reg_mr_iova2`
+///
+/// # Safety
+/// As `ibv_reg_mr`.
+pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> *mut ibv_mr {
+    // SAFETY: the caller's promise.
+    pointer("ibv_reg_mr_iova2", || unsafe {
+        register(pd, addr, length, iova, access)
+    })
+}
+
+/// `alloc_null_mr` of the second table.
+///
+/// # Safety
+/// `pd` is NULL or alive.
+pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
+    pointer("ibv_alloc_null_mr", || {
+        // SAFETY: the caller's promise.
+        let mr = unsafe { PdHandle::object(pd, "the protection domain") }?.alloc_null_mr()?;
+        Ok(hand_out(pd, mr, std::ptr::null_mut()))
+    })
+}
+
+const CHANGE_TRANSLATION: c_int = 1;
+const CHANGE_PD: c_int = 2;
+const CHANGE_ACCESS: c_int = 4;
+
+/// `ibv_rereg_mr`: 0, or `IBV_REREG_MR_ERR_INPUT` (-1) with the old region untouched.
+///
+/// # Safety
+/// `mr` is NULL or alive, `pd` too when it is to change; the memory is the program's to register.
+pub(crate) unsafe extern "C" fn ibv_rereg_mr(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access_flags: c_int,
+) -> c_int {
+    entry::count("ibv_rereg_mr", || {
+        if flags == 0 || flags & !(CHANGE_TRANSLATION | CHANGE_PD | CHANGE_ACCESS) != 0 {
+            return Err(Error::invalid(format!(
+                "{flags:#x} says nothing, or nothing known, about what to change"
+            )));
+        }
+        // SAFETY: the caller's promise.
+        let object = unsafe { MrHandle::object(mr, "the memory region") }?;
+        let mut object = object.lock().unwrap_or_else(PoisonError::into_inner);
+        let new_pd = match flags & CHANGE_PD {
+            0 => None,
+            // SAFETY: the caller's promise.
+            _ => Some(unsafe { PdHandle::object(pd, "the new protection domain") }?),
+        };
+        let memory = (flags & CHANGE_TRANSLATION != 0).then_some((addr.cast::<u8>(), length));
+        let new_access = match flags & CHANGE_ACCESS {
+            0 => None,
+            _ => Some(access(access_flags as c_uint)?),
+        };
+        // SAFETY: registering is the program's promise about its memory.
+        unsafe { object.rereg_raw(new_pd, memory, new_access) }?;
+        // SAFETY: the region is alive, and its owner waits for this call.
+        unsafe {
+            (*mr).lkey = object.lkey().0;
+            (*mr).rkey = object.rkey().0;
+            if memory.is_some() {
+                (*mr).addr = addr;
+                (*mr).length = length;
+            }
+            if new_pd.is_some() {
+                (*mr).pd = pd;
+            }
+        }
+        Ok(0)
+    })
+}
+
+/// `ibv_dereg_mr`
+///
+/// # Safety
+/// `mr` is NULL or alive, and not used afterwards when this succeeds.
+pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    number("ibv_dereg_mr", || {
+        let how = |object: Mutex<Mr>| {
+            let mr = object.into_inner().unwrap_or_else(PoisonError::into_inner);
+            mr.destroy().map_err(|refused| Refused {
+                object: Mutex::new(refused.object),
+                error: refused.error,
+            })
+        };
+        // SAFETY: the caller's promise.
+        unsafe { MrHandle::destroy(mr, "the memory region", how) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn optional_rights_that_mean_nothing_are_ignored_and_others_refused() {
+        assert_eq!(
+            access(1 | 1 << 20 | 1 << 25).unwrap(),
+            Access::LOCAL_WRITE | Access::RELAXED_ORDERING
+        );
+        assert_eq!(access(1 << 15).unwrap_err().errno(), libc::EINVAL);
+    }
+}

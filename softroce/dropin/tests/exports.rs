@@ -1,0 +1,74 @@
+//! The shared object has every name that libibverbs has, under the same versions.
+
+#[path = "support/common.rs"]
+mod common;
+
+use std::collections::BTreeSet;
+use std::ffi::{CString, c_void};
+
+/// Of rdma-core 44: name, version node, `default` or `hidden`, …
+const EXPORTS: &str = include_str!("data/libibverbs.so.1.exports.txt");
+
+struct Library(*mut c_void);
+
+impl Library {
+    fn open() -> Library {
+        let path =
+            CString::new(common::drop_in().into_os_string().into_encoded_bytes()).expect("no zero byte");
+        // SAFETY: a C string; the library's initialisers do nothing.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        assert!(!handle.is_null(), "{path:?} does not load");
+        Library(handle)
+    }
+
+    fn has(&self, name: &str, version: Option<&str>) -> bool {
+        let name = CString::new(name).expect("no zero byte");
+        let version = version.map(|version| CString::new(version).expect("no zero byte"));
+        // SAFETY: an open library and C strings.
+        let symbol = unsafe {
+            match &version {
+                Some(version) => libc::dlvsym(self.0, name.as_ptr(), version.as_ptr()),
+                None => libc::dlsym(self.0, name.as_ptr()),
+            }
+        };
+        !symbol.is_null()
+    }
+}
+
+#[test]
+fn every_name_of_libibverbs_is_there_under_its_version() {
+    let library = Library::open();
+    let mut missing = BTreeSet::new();
+    for line in EXPORTS.lines() {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let (name, version) = (fields[0], fields[1]);
+        // The nodes themselves are listed, too.
+        if name == version {
+            continue;
+        }
+        if !library.has(name, Some(version)) {
+            missing.insert(format!("{name}@{version}"));
+        }
+        if fields[2] == "default" && !library.has(name, None) {
+            missing.insert(name.to_owned());
+        }
+    }
+    assert_eq!(missing, BTreeSet::new());
+}
+
+#[test]
+fn names_that_vendor_libraries_import_are_there_under_later_private_versions() {
+    let library = Library::open();
+    for version in [
+        "IBVERBS_PRIVATE_57",
+        "IBVERBS_PRIVATE_59",
+        "IBVERBS_PRIVATE_64",
+        "IBVERBS_PRIVATE_65",
+    ] {
+        assert!(
+            library.has("verbs_register_driver_34", Some(version)),
+            "{version}"
+        );
+    }
+    assert!(!library.has("ibv_open_device", Some("IBVERBS_9.9")));
+}

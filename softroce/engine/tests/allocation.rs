@@ -1,0 +1,274 @@
+//! After set-up the data path allocates nothing.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::net::IpAddr;
+
+use softroce_engine::{
+    Acks, Config, Engine, PortConfig, QpConfig, RxMeta, SendOperation, SendRequest, Time, TxBatch,
+};
+use verbs_api::{
+    Access, AddressVector, Gid, GidEntry, GidType, Mtu, Payload, PortState, QpAttr, QpCap, QpState, QpType,
+    RecvWr, RemoteAddr, SendFlags, Sge, SqSigType,
+};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: all calls go to the system's allocator unchanged; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const BYTES: usize = 1 << 20;
+const MESSAGE: usize = 100_000;
+
+struct Side {
+    engine: Engine,
+    ip: IpAddr,
+    qpns: Vec<u32>,
+    sge: Sge,
+    remote: RemoteAddr,
+    ring: std::sync::Arc<softroce_engine::CompletionRing>,
+    batch: TxBatch,
+}
+
+fn side(ip: &str, qps: usize) -> Side {
+    let ip: IpAddr = ip.parse().unwrap();
+    let mut engine = Engine::new(Config {
+        seed: 1,
+        qpn_base: 0,
+        qpn_count: 4096,
+        ack_delay_ns: 20_000,
+        receive_buffer_bytes: 212_992,
+        initial_window_bytes: 0,
+        node_guid: 1,
+    });
+    let gid = GidEntry {
+        gid: ip.into(),
+        index: 0,
+        port: 1,
+        gid_type: GidType::RoceV2,
+        interface_index: 1,
+    };
+    engine.set_port(PortConfig {
+        state: PortState::Active,
+        active_mtu: Mtu::Mtu4096,
+        gids: vec![gid],
+    });
+    let pd = engine.alloc_pd().unwrap();
+    let (cq, ring) = engine.create_cq(1024).unwrap();
+    let memory = Box::leak(vec![0u64; BYTES / 8].into_boxed_slice())
+        .as_mut_ptr()
+        .cast::<u8>();
+    let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    // SAFETY: the memory is never freed and nobody else touches it.
+    let mr = unsafe { engine.reg_mr(pd, memory, BYTES, memory as u64, access) }.unwrap();
+    let init = QpConfig {
+        pd,
+        qp_type: QpType::Rc,
+        send_cq: cq,
+        recv_cq: cq,
+        cap: QpCap {
+            max_send_wr: 16,
+            max_recv_wr: 16,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 64,
+        },
+        sq_sig: SqSigType::All,
+    };
+    let qpns = (0..qps).map(|_| engine.create_qp(&init).unwrap().qpn).collect();
+    Side {
+        engine,
+        ip,
+        qpns,
+        sge: Sge {
+            addr: memory as u64,
+            length: MESSAGE as u32,
+            lkey: mr.lkey,
+        },
+        remote: RemoteAddr {
+            addr: memory as u64,
+            rkey: mr.rkey,
+        },
+        ring,
+        batch: TxBatch::new(256 << 10, 256),
+    }
+}
+
+fn connect(own: &mut Side, peer_ip: IpAddr, peer_qpns: &[u32]) {
+    let now = Time::ZERO;
+    let av = AddressVector {
+        dgid: Some(Gid::from(peer_ip)),
+        port: 1,
+        ..AddressVector::default()
+    };
+    for (qpn, peer) in own.qpns.iter().zip(peer_qpns) {
+        let access = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        let steps = [
+            QpAttr {
+                state: Some(QpState::Init),
+                pkey_index: Some(0),
+                port: Some(1),
+                access: Some(access),
+                ..QpAttr::default()
+            },
+            QpAttr {
+                state: Some(QpState::Rtr),
+                av: Some(av),
+                path_mtu: Some(Mtu::Mtu4096),
+                dest_qpn: Some(*peer),
+                rq_psn: Some(0),
+                max_dest_rd_atomic: Some(16),
+                min_rnr_timer: Some(1),
+                ..QpAttr::default()
+            },
+            QpAttr {
+                state: Some(QpState::Rts),
+                timeout: Some(14),
+                retry_cnt: Some(7),
+                rnr_retry: Some(7),
+                sq_psn: Some(0),
+                max_rd_atomic: Some(16),
+                ..QpAttr::default()
+            },
+        ];
+        for attr in steps {
+            own.engine.modify_qp(now, *qpn, &attr).unwrap();
+        }
+    }
+}
+
+fn post_all(a: &mut Side, b: &mut Side, now: Time) {
+    for (qa, qb) in a.qpns.iter().zip(&b.qpns) {
+        b.engine
+            .post_recv(
+                now,
+                *qb,
+                &RecvWr {
+                    wr_id: 1,
+                    sges: &[b.sge],
+                },
+            )
+            .unwrap();
+        let word = Sge { length: 8, ..a.sge };
+        let operations = [
+            (SendOperation::Send { imm: Some(1) }, a.sge),
+            (
+                SendOperation::Write {
+                    remote: b.remote,
+                    imm: None,
+                },
+                a.sge,
+            ),
+            (SendOperation::Read { remote: b.remote }, a.sge),
+            (
+                SendOperation::FetchAdd {
+                    remote: b.remote,
+                    add: 1,
+                },
+                word,
+            ),
+        ];
+        for (op, sge) in operations {
+            let flags = SendFlags::empty();
+            let request = SendRequest {
+                wr_id: 2,
+                op,
+                payload: Payload::Sges(&[sge]),
+                flags,
+                xrc_srqn: None,
+            };
+            a.engine.post_send(now, *qa, &request).unwrap();
+        }
+    }
+}
+
+/// Carry what `from` has to say over; every `lose`th packet is lost. How many were carried.
+fn carry(from: &mut Side, to: &mut Side, now: Time, counter: &mut u64, lose: u64) -> usize {
+    from.batch.clear();
+    from.engine.poll_transmit(now, &mut from.batch, Acks::Flush);
+    let count = from.batch.packets().len();
+    for index in 0..count {
+        let packet = from.batch.packets()[index];
+        let path = packet.path;
+        let flow = roce_wire::icrc::Flow {
+            src: path.src,
+            dst: path.dst,
+            source_port: path.source_port,
+            dest_port: roce_wire::ROCE_V2_PORT,
+        };
+        let bytes = from.batch.run_mut(index, 1);
+        roce_wire::icrc::seal(&flow, 0, bytes);
+        *counter += 1;
+        if !counter.is_multiple_of(lose) {
+            let meta = RxMeta {
+                src: path.src,
+                dst: path.dst,
+                source_port: path.source_port,
+                segment: 0,
+                traffic_class: 0,
+                hop_limit: 64,
+            };
+            to.engine.handle_datagram(now, &meta, bytes);
+        }
+    }
+    count
+}
+
+/// Run until both rings have all completions. Drains events too.
+fn run(a: &mut Side, b: &mut Side, now: &mut Time, counter: &mut u64, lose: u64) {
+    let (mut sent, mut received) = (0, 0);
+    let wanted = a.qpns.len();
+    while sent < 4 * wanted || received < wanted {
+        let carried = carry(a, b, *now, counter, lose) + carry(b, a, *now, counter, lose);
+        *now = *now + 2_000;
+        if carried == 0 {
+            let due = [a.engine.poll_timeout(), b.engine.poll_timeout()]
+                .into_iter()
+                .flatten()
+                .min();
+            *now = (*now).max(due.expect("something must be due when nothing moves"));
+            a.engine.handle_timeout(*now);
+            b.engine.handle_timeout(*now);
+        }
+        sent += std::iter::from_fn(|| a.ring.pop())
+            .inspect(|wc| assert_eq!(wc.status as u32, 0))
+            .count();
+        received += std::iter::from_fn(|| b.ring.pop()).count();
+        while a.engine.poll_event().is_some() || b.engine.poll_event().is_some() {}
+    }
+}
+
+#[test]
+fn the_data_path_allocates_nothing_not_even_after_losses() {
+    let (mut a, mut b) = (side("10.0.0.1", 20), side("10.0.0.2", 20));
+    let (ip_a, ip_b) = (a.ip, b.ip);
+    let (qpns_a, qpns_b) = (a.qpns.clone(), b.qpns.clone());
+    connect(&mut a, ip_b, &qpns_b);
+    connect(&mut b, ip_a, &qpns_a);
+    let (mut now, mut counter) = (Time::ZERO, 0);
+    let before = ALLOCATIONS.with(Cell::get);
+    for lose in [u64::MAX, 97, 31] {
+        post_all(&mut a, &mut b, now);
+        run(&mut a, &mut b, &mut now, &mut counter, lose);
+    }
+    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
+    assert!(a.engine.counters().retransmitted_bytes > 0);
+}

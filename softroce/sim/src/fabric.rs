@@ -1,0 +1,136 @@
+//! The way of a simulated device into the network.
+
+use std::net::IpAddr;
+use std::ops::Range;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use softroce::{Clock, Fabric, FabricCounters};
+use softroce_engine::{PortConfig, RxMeta, TxBatch};
+use verbs_api::{Gid, GidEntry, GidType, Mtu, PortState};
+
+use crate::clock::VirtualClock;
+use crate::network::Network;
+
+/// Datagrams handed over in one round.
+const ROUND: usize = 64;
+
+/// What can be changed about a device's port while it runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Port {
+    pub(crate) config: PortConfig,
+    pub(crate) changed: bool,
+}
+
+impl Port {
+    pub(crate) fn new(address: IpAddr, active_mtu: Mtu) -> Self {
+        let gid = GidEntry {
+            gid: Gid::from(address),
+            index: 0,
+            port: 1,
+            gid_type: GidType::RoceV2,
+            interface_index: 0,
+        };
+        Port {
+            config: PortConfig {
+                state: PortState::Active,
+                active_mtu,
+                gids: vec![gid],
+            },
+            changed: false,
+        }
+    }
+}
+
+/// One device's end of the simulated network.
+pub struct SimFabric {
+    network: Arc<Mutex<Network>>,
+    port: Arc<Mutex<Port>>,
+    clock: Arc<VirtualClock>,
+    index: usize,
+    receive_buffer_bytes: u32,
+    counters: FabricCounters,
+}
+
+impl SimFabric {
+    pub(crate) fn new(
+        network: Arc<Mutex<Network>>,
+        port: Arc<Mutex<Port>>,
+        clock: Arc<VirtualClock>,
+        index: usize,
+        receive_buffer_bytes: u32,
+    ) -> Self {
+        SimFabric {
+            network,
+            port,
+            clock,
+            index,
+            receive_buffer_bytes,
+            counters: FabricCounters::default(),
+        }
+    }
+}
+
+impl Fabric for SimFabric {
+    fn send(&mut self, batch: &mut TxBatch) {
+        let now = self.clock.now();
+        let mut network = self.network.lock();
+        for packet in batch.packets() {
+            self.counters.sent_datagrams += 1;
+            self.counters.sent_bytes += u64::from(packet.len);
+            network.send(now, self.index, &packet.path, batch.bytes(packet));
+        }
+    }
+
+    fn recv(&mut self, sink: &mut dyn FnMut(&RxMeta, &[u8])) -> usize {
+        for round in 0..ROUND {
+            // The lock is not held while the engine works.
+            let Some(datagram) = self.network.lock().inboxes[self.index].pop() else {
+                return round;
+            };
+            self.counters.received_datagrams += 1;
+            self.counters.received_bytes += datagram.bytes.len() as u64;
+            sink(&datagram.meta, &datagram.bytes);
+        }
+        ROUND
+    }
+
+    fn fds(&self) -> Vec<RawFd> {
+        Vec::new()
+    }
+
+    fn counters(&self) -> FabricCounters {
+        let receive_overflows = self.network.lock().inboxes[self.index].overflows;
+        FabricCounters {
+            receive_overflows,
+            ..self.counters
+        }
+    }
+
+    fn receive_pressure(&mut self) -> bool {
+        self.network.lock().inboxes[self.index].pressed()
+    }
+
+    fn receive_buffer_bytes(&self) -> u32 {
+        self.receive_buffer_bytes
+    }
+
+    fn port(&mut self) -> PortConfig {
+        let mut port = self.port.lock();
+        port.changed = false;
+        port.config.clone()
+    }
+
+    fn port_changed(&mut self) -> bool {
+        self.port.lock().changed
+    }
+
+    fn qpn_slice(&self) -> Range<u32> {
+        // Slices differ, so that a packet that reaches the wrong device finds no queue pair there.
+        let slice = 1 + (self.index as u32 % 255);
+        slice << 16..(slice + 1) << 16
+    }
+
+    fn close_in_child(&mut self) {}
+}
