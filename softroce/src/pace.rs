@@ -3,7 +3,8 @@
 //! The background thread *serves* (rounds, spinning for a moment after traffic), *sleeps* on the sockets until a
 //! packet, a deadline or the waker, or *watches*: it gives way to a program that polls, looking up now and then whether
 //! it still does. It changes between these while it is inside the gate, and verbs that need it elsewhere look at its
-//! state while *they* are inside: no wake-up can be lost between the two.
+//! state while *they* are inside: no wake-up can be lost between the two. The waker itself is rung outside
+//! ([`Pace::ring`]), for the thread may take the core at once and would find the gate shut.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -16,6 +17,9 @@ use crate::os::EventFd;
 pub(crate) const GIVES_WAY_NS: u64 = 50_000;
 /// How often it looks up meanwhile, ns. With [`GIVES_WAY_NS`] it takes over within 200 µs of the last poll.
 pub(crate) const LOOKS_UP_NS: u64 = 130_000;
+
+/// A program that posted not longer ago than this, ns, is about to post its answer to what arrives.
+const ANSWERS_WITHIN_NS: u64 = 50_000;
 
 const SERVES: u32 = 0;
 const SLEEPS: u32 = 1;
@@ -32,6 +36,10 @@ pub(crate) struct Pace {
     /// Armed completion queues: programs that will sleep rather than poll.
     armed_cqs: AtomicU32,
     thread: AtomicU32,
+    /// When a thread of the program last posted sends, ns; 0 is never.
+    last_post_ns: AtomicU64,
+    /// The waker is to be rung.
+    wanted: AtomicBool,
     /// Until when the thread sleeps, ns.
     sleeps_until_ns: AtomicU64,
 }
@@ -51,6 +59,8 @@ impl Pace {
             waker: None,
             stop: AtomicBool::new(false),
             last_poll_ns: AtomicU64::new(0),
+            last_post_ns: AtomicU64::new(0),
+            wanted: AtomicBool::new(false),
             armed_cqs: AtomicU32::new(0),
             thread: AtomicU32::new(SERVES),
             sleeps_until_ns: AtomicU64::new(u64::MAX),
@@ -62,11 +72,23 @@ impl Pace {
         self.last_poll_ns.store(now.as_nanos(), Ordering::Relaxed);
     }
 
+    /// A thread of the program posts sends at `now`.
+    pub(crate) fn posted(&self, now: Time) {
+        self.last_post_ns.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Whether the program, which does not poll, is about to answer what arrives: acknowledgements travel with that.
+    pub(crate) fn program_answers(&self, now: Time) -> bool {
+        now.as_nanos()
+            .saturating_sub(self.last_post_ns.load(Ordering::Relaxed))
+            < ANSWERS_WITHIN_NS
+    }
+
     /// A completion queue was armed. Call inside the gate.
     pub(crate) fn armed(&self) {
         self.armed_cqs.fetch_add(1, Ordering::Relaxed);
         if self.thread.load(Ordering::Relaxed) == WATCHES {
-            self.wake();
+            self.wanted.store(true, Ordering::Relaxed);
         }
     }
 
@@ -92,10 +114,7 @@ impl Pace {
 
     /// Wake the thread if it would sleep beyond the engine's next deadline. Call inside the gate.
     pub(crate) fn deadline_is(&self, deadline: Option<Time>) {
-        let Some(deadline) = deadline else { return };
-        if self.thread.load(Ordering::Relaxed) == SLEEPS
-            && deadline.as_nanos() < self.sleeps_until_ns.load(Ordering::Relaxed)
-        {
+        if deadline.is_some_and(|d| d.as_nanos() < self.sleeps_until_ns.load(Ordering::Relaxed)) {
             self.wake_sleeper();
         }
     }
@@ -105,6 +124,13 @@ impl Pace {
         if self.thread.load(Ordering::Relaxed) == SLEEPS {
             // Once is enough: it is as good as serving now.
             self.thread.store(SERVES, Ordering::Relaxed);
+            self.wanted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Ring the waker, if that was found to be needed. Call outside the gate.
+    pub(crate) fn ring(&self) {
+        if self.wanted.load(Ordering::Relaxed) && self.wanted.swap(false, Ordering::Relaxed) {
             self.wake();
         }
     }
@@ -138,10 +164,9 @@ impl Pace {
         self.thread.store(WATCHES, Ordering::Relaxed);
     }
 
-    /// It sleeps from now on, until `deadline` at the latest. Call inside the gate.
-    pub(crate) fn sleep(&self, deadline: Option<Time>) {
-        self.sleeps_until_ns
-            .store(deadline.unwrap_or(Time::MAX).as_nanos(), Ordering::Relaxed);
+    /// It sleeps from now on, until `until` at the latest. Call inside the gate.
+    pub(crate) fn sleep(&self, until: Time) {
+        self.sleeps_until_ns.store(until.as_nanos(), Ordering::Relaxed);
         self.thread.store(SLEEPS, Ordering::Relaxed);
     }
 

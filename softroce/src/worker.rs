@@ -13,7 +13,7 @@ use crate::card::RoundAcks;
 use crate::device::Shared;
 use crate::gate::Left;
 use crate::options::ProgressMode;
-use crate::os::{self, EventFd, poll_entry, wait_readable};
+use crate::os::{self, Crowd, EventFd, poll_entry, wait_readable};
 use crate::pace::LOOKS_UP_NS;
 
 /// After traffic, the thread looks for more for so long before it sleeps, ns: a wake-up costs 5 µs and more.
@@ -22,8 +22,15 @@ const SPIN_NS: u64 = 50_000;
 const LOOKS_BEFORE_YIELD: u32 = 3;
 /// A yield that takes longer than this, ns, went to somebody who needs the core more: sleep instead of spinning.
 const CONTENDED_NS: u64 = 4_000;
+/// Pause in spinning after finding more threads than processors, ns.
+const CROWDED_NS: u64 = 500_000;
 /// Pause in spinning after a contended yield, ns; doubles with each, up to the second number.
 const PENALTY_NS: (u64, u64) = (1_000_000, 256_000_000);
+
+/// After traffic, the thread looks up at least so often, ns, until it finds nothing any more.
+const RESTLESS_NS: u64 = 20_000_000;
+/// When to come back to a gate that is shut, ns.
+const BACK_NS: u64 = 10_000;
 
 /// What to do after a round.
 enum Next {
@@ -31,8 +38,10 @@ enum Next {
     Spin,
     /// Give way to a polling program.
     Watch,
-    /// Sleep until the deadline, a packet or the waker.
-    Sleep(Option<Time>),
+    /// Sleep until then, a packet or the waker.
+    Sleep(Time),
+    /// The gate is shut: come back in a moment.
+    Back,
 }
 
 /// Serve until told to stop.
@@ -43,7 +52,7 @@ pub(crate) fn run(shared: &Shared, waker: &EventFd) {
     let mut entries = vec![waker_entry];
     entries.extend(guard.fds().into_iter().map(poll_entry));
     shared.leave(guard);
-    let mut spin = Spin::default();
+    let mut spin = Spin::new();
     while !shared.pace.is_stopping() {
         match serve(shared, &mut spin) {
             Next::Spin => continue,
@@ -53,10 +62,14 @@ pub(crate) fn run(shared: &Shared, waker: &EventFd) {
                     shared.pace.serve();
                 }
             }
-            Next::Sleep(deadline) => {
-                let limit = deadline.map(|d| Duration::from_nanos(d.since(shared.clock.now())));
+            Next::Sleep(until) => {
+                let limit =
+                    (until != Time::MAX).then(|| Duration::from_nanos(until.since(shared.clock.now())));
                 wait_readable(&mut entries, limit);
                 shared.pace.serve();
+            }
+            Next::Back => {
+                wait_readable(&mut entries[..1], Some(Duration::from_nanos(BACK_NS)));
             }
         }
         if entries[0].revents != 0 {
@@ -73,13 +86,18 @@ fn serve(shared: &Shared, spin: &mut Spin) -> Next {
         return Next::Watch;
     }
     let Some(mut guard) = shared.gate.try_enter() else {
-        // Whoever is inside does a round for us on leaving; but it may be a verb that takes its time.
-        std::thread::yield_now();
-        return Next::Spin;
+        // Whoever is inside does a round for us on leaving, or else is back soon. Sleeping, and not yielding: a thread
+        // that yields its core to a spinning program gets it back only when that one's slice ends.
+        return Next::Back;
     };
     guard.clear_again();
     guard.look_at_port();
-    let done = guard.round(now, RoundAcks::Now, &shared.pace);
+    let acks = if shared.pace.program_answers(now) {
+        RoundAcks::WithAnswer
+    } else {
+        RoundAcks::Now
+    };
+    let done = guard.round(now, acks, &shared.pace);
     let next = if done.more {
         Next::Spin
     } else if may_give_way && shared.pace.gives_way(now) {
@@ -88,9 +106,9 @@ fn serve(shared: &Shared, spin: &mut Spin) -> Next {
     } else if spin.goes_on(now, done.something()) {
         Next::Spin
     } else {
-        let deadline = guard.engine.poll_timeout();
-        shared.pace.sleep(deadline);
-        Next::Sleep(deadline)
+        let until = spin.sleeps_until(now, guard.engine.poll_timeout());
+        shared.pace.sleep(until);
+        Next::Sleep(until)
     };
     if guard.leave() == Left::Again && matches!(next, Next::Sleep(_)) {
         // A poller counts on one more round.
@@ -104,10 +122,12 @@ fn serve(shared: &Shared, spin: &mut Spin) -> Next {
 }
 
 /// Decides how long to look for more traffic before sleeping.
-#[derive(Default)]
 struct Spin {
+    crowd: Crowd,
     /// Spin until then.
     until: Time,
+    /// When something was last found.
+    last_found: Time,
     /// Fruitless looks in a row.
     fruitless: u32,
     /// No spinning before then: the core is wanted by others.
@@ -116,20 +136,49 @@ struct Spin {
 }
 
 impl Spin {
+    fn new() -> Self {
+        Spin {
+            crowd: Crowd::new(),
+            until: Time::ZERO,
+            last_found: Time::ZERO,
+            fruitless: 0,
+            not_before: Time::ZERO,
+            penalty_ns: 0,
+        }
+    }
+
     /// Whether to look again, after a round at `now` that found something or nothing.
     fn goes_on(&mut self, now: Time, found: bool) -> bool {
         if found {
             self.fruitless = 0;
+            self.last_found = now;
             self.until = if now >= self.not_before {
                 now + SPIN_NS
             } else {
                 Time::ZERO
             };
-            // One more look in any case: it costs less than a needless sleep.
-            return true;
+            return now >= self.not_before;
         }
         self.fruitless += 1;
-        now < self.until
+        if now >= self.until {
+            return false;
+        }
+        if self.fruitless == LOOKS_BEFORE_YIELD && self.crowd.is_there() {
+            // A program that spins on its memory, most likely. It sees what came only once we are out of its way.
+            self.not_before = now + CROWDED_NS;
+            return false;
+        }
+        true
+    }
+
+    /// How long to sleep when the engine's next deadline is `deadline`. While there is traffic, the thread looks up
+    /// earlier: then deadlines that come and go with every message need not wake it.
+    fn sleeps_until(&self, now: Time, deadline: Option<Time>) -> Time {
+        let deadline = deadline.unwrap_or(Time::MAX);
+        match now.since(self.last_found) < RESTLESS_NS {
+            true => deadline.min(now + RESTLESS_NS),
+            false => deadline,
+        }
     }
 
     /// Between two looks.
@@ -145,7 +194,7 @@ impl Spin {
             self.not_before = after + self.penalty_ns;
             self.until = Time::ZERO;
         } else {
-            self.penalty_ns = self.penalty_ns.saturating_sub(self.penalty_ns / 64);
+            self.penalty_ns -= self.penalty_ns / 64;
         }
     }
 }

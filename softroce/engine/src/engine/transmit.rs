@@ -70,6 +70,12 @@ impl Engine {
         true
     }
 
+    /// Send requests of a queue pair that have packets under way. A driver may let more requests gather behind them, so
+    /// that their packets leave as one train.
+    pub fn requests_under_way(&self, qpn: u32) -> u64 {
+        self.qps.get(qpn).map_or(0, crate::qp::Qp::requests_under_way)
+    }
+
     /// When [`Engine::handle_timeout`] must be called next, if at all. Calling it late delays, and breaks nothing.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.shared.timers.next()
