@@ -132,7 +132,8 @@ impl Peer {
             return;
         }
         self.credit += u64::from(bytes);
-        let step = self.window / 16;
+        // Having met the limit once, approach it with care.
+        let step = self.window / if self.last_loss.is_some() { 64 } else { 16 };
         if self.credit >= u64::from(self.window) {
             self.credit = 0;
             self.is_limiting = false;
