@@ -126,8 +126,18 @@ impl Card {
 
     /// Send what a verb has made ready, and pass events on. Bounded.
     pub(crate) fn settle(&mut self, now: Time, pace: &Pace) -> Done {
+        if self.engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
+            // What it waits for may lie in the socket, if all threads slept too long: look there before it runs out.
+            return self.round(now, RoundAcks::WithAnswer, pace);
+        }
         let mut done = Done::default();
-        self.finish(now, Acks::Defer, pace, &mut done);
+        // A program that polls sends acknowledgements with its next poll; a message alone leaves sooner than in a train.
+        let acks = if pace.thread_watches() {
+            Acks::Hold
+        } else {
+            Acks::Defer
+        };
+        self.finish(now, acks, pace, &mut done);
         done
     }
 

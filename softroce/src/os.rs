@@ -79,6 +79,49 @@ impl AsFd for EventFd {
     }
 }
 
+/// A timer whose descriptor is readable once it has run out.
+#[derive(Debug)]
+pub(crate) struct TimerFd(OwnedFd);
+
+impl TimerFd {
+    /// Not running. Closed on exec, never blocking.
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: no pointers are passed.
+        let fd =
+            unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new, and nobody else owns it.
+        Ok(TimerFd(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Run out `after` from now, and not before, whatever was set earlier. It is unreadable until then.
+    pub(crate) fn set(&self, after: Duration) {
+        let zero = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let value = libc::timespec {
+            tv_sec: after.as_secs().min(i32::MAX as u64) as _,
+            // All zero would stop the timer.
+            tv_nsec: after.subsec_nanos().max(1) as _,
+        };
+        let setting = libc::itimerspec {
+            it_interval: zero,
+            it_value: value,
+        };
+        // SAFETY: a live setting, and nothing to be written back.
+        unsafe { libc::timerfd_settime(self.0.as_raw_fd(), 0, &raw const setting, std::ptr::null_mut()) };
+    }
+}
+
+impl AsFd for TimerFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 fn is_readable(fd: BorrowedFd<'_>) -> bool {
     wait_readable(&mut [poll_entry(fd.as_raw_fd())], Some(Duration::ZERO))
 }

@@ -13,8 +13,8 @@ use crate::card::RoundAcks;
 use crate::device::Shared;
 use crate::gate::Left;
 use crate::options::ProgressMode;
-use crate::os::{self, Crowd, EventFd, poll_entry, wait_readable};
-use crate::pace::LOOKS_UP_NS;
+use crate::os::{self, Crowd, poll_entry, wait_readable};
+use crate::pace::Bells;
 
 /// After traffic, the thread looks for more for so long before it sleeps, ns: a wake-up costs 5 µs and more.
 const SPIN_NS: u64 = 50_000;
@@ -45,46 +45,46 @@ enum Next {
 }
 
 /// Serve until told to stop.
-pub(crate) fn run(shared: &Shared, waker: &EventFd) {
+fn run(shared: &Shared, bells: &Bells) {
     os::become_background_thread();
-    let waker_entry = poll_entry(waker.as_fd().as_raw_fd());
     let guard = shared.gate.enter();
-    let mut entries = vec![waker_entry];
+    // In this order: the part of the list that ends a rest depends on its kind.
+    let mut entries = vec![
+        poll_entry(bells.timer.as_fd().as_raw_fd()),
+        poll_entry(bells.waker.as_fd().as_raw_fd()),
+    ];
     entries.extend(guard.fds().into_iter().map(poll_entry));
     shared.leave(guard);
+    const WAKER: usize = 1;
     let mut spin = Spin::new();
     while !shared.pace.is_stopping() {
         match serve(shared, &mut spin) {
             Next::Spin => continue,
             Next::Watch => {
-                wait_readable(&mut entries[..1], Some(Duration::from_nanos(LOOKS_UP_NS)));
-                if !shared.pace.gives_way(shared.clock.now()) {
-                    shared.pace.serve();
-                }
+                wait_readable(&mut entries[..=WAKER], None);
+                shared.pace.serve();
             }
             Next::Sleep(until) => {
                 let limit =
                     (until != Time::MAX).then(|| Duration::from_nanos(until.since(shared.clock.now())));
-                wait_readable(&mut entries, limit);
+                wait_readable(&mut entries[WAKER..], limit);
                 shared.pace.serve();
             }
             Next::Back => {
-                wait_readable(&mut entries[..1], Some(Duration::from_nanos(BACK_NS)));
+                wait_readable(&mut entries[WAKER..=WAKER], Some(Duration::from_nanos(BACK_NS)));
             }
         }
-        if entries[0].revents != 0 {
-            waker.lower();
+        if entries[WAKER].revents != 0 {
+            entries[WAKER].revents = 0;
+            bells.waker.lower();
         }
     }
 }
 
-/// One round, or none while the program polls.
+/// One round, and what comes after it.
 fn serve(shared: &Shared, spin: &mut Spin) -> Next {
     let now = shared.clock.now();
     let may_give_way = shared.mode == ProgressMode::Auto;
-    if may_give_way && shared.pace.thread_watches() {
-        return Next::Watch;
-    }
     let Some(mut guard) = shared.gate.try_enter() else {
         // Whoever is inside does a round for us on leaving, or else is back soon. Sleeping, and not yielding: a thread
         // that yields its core to a spinning program gets it back only when that one's slice ends.
@@ -101,7 +101,7 @@ fn serve(shared: &Shared, spin: &mut Spin) -> Next {
     let next = if done.more {
         Next::Spin
     } else if may_give_way && shared.pace.gives_way(now) {
-        shared.pace.watch();
+        shared.pace.watch(now);
         Next::Watch
     } else if spin.goes_on(now, done.something()) {
         Next::Spin
@@ -207,8 +207,8 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<std::thread::JoinHa
             .name(format!("{}-progress", shared.name))
             .stack_size(256 * 1024)
             .spawn(move || {
-                if let Some(waker) = shared.pace.waker() {
-                    run(&shared, waker);
+                if let Some(bells) = shared.pace.bells() {
+                    run(&shared, bells);
                 }
             })
     })

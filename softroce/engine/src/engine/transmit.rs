@@ -46,7 +46,7 @@ impl Engine {
 
     /// Acknowledgements that may wait go when all must, or behind data to the same peer. False when the batch is full.
     fn send_waiting_acks(&mut self, batch: &mut TxBatch, acks: Acks) -> bool {
-        if acks == Acks::Defer && batch.is_empty() {
+        if acks == Acks::Hold || (acks == Acks::Defer && batch.is_empty()) {
             return true;
         }
         for _ in 0..self.shared.acks.len() {
