@@ -21,9 +21,6 @@ const GIVES_WAY_NS: u64 = 50_000;
 const HOLDS_OFF_AFTER_NS: u64 = 90_000;
 /// The timer's time, ns: the thread takes over 100 to 190 µs after the last poll.
 const TAKES_OVER_AFTER: Duration = Duration::from_micros(190);
-/// A program that posted not longer ago than this, ns, is about to post its answer to what arrives.
-const ANSWERS_WITHIN_NS: u64 = 50_000;
-
 const SERVES: u32 = 0;
 const SLEEPS: u32 = 1;
 const WATCHES: u32 = 2;
@@ -41,8 +38,6 @@ pub(crate) struct Pace {
     thread: AtomicU32,
     /// When the watching thread's timer was set, ns.
     held_off_ns: AtomicU64,
-    /// When a thread of the program last posted sends, ns; 0 is never.
-    last_post_ns: AtomicU64,
     /// The waker is to be rung.
     wanted: AtomicBool,
     /// Until when the thread sleeps, ns.
@@ -78,7 +73,6 @@ impl Pace {
             held_off_ns: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             last_poll_ns: AtomicU64::new(0),
-            last_post_ns: AtomicU64::new(0),
             wanted: AtomicBool::new(false),
             armed_cqs: AtomicU32::new(0),
             thread: AtomicU32::new(SERVES),
@@ -102,18 +96,6 @@ impl Pace {
         if let Some(bells) = &self.bells {
             bells.timer.set(TAKES_OVER_AFTER);
         }
-    }
-
-    /// A thread of the program posts sends at `now`.
-    pub(crate) fn posted(&self, now: Time) {
-        self.last_post_ns.store(now.as_nanos(), Ordering::Relaxed);
-    }
-
-    /// Whether the program, which does not poll, is about to answer what arrives: acknowledgements travel with that.
-    pub(crate) fn program_answers(&self, now: Time) -> bool {
-        now.as_nanos()
-            .saturating_sub(self.last_post_ns.load(Ordering::Relaxed))
-            < ANSWERS_WITHIN_NS
     }
 
     /// A completion queue was armed. Call inside the gate.

@@ -29,8 +29,6 @@ const PENALTY_NS: (u64, u64) = (1_000_000, 256_000_000);
 
 /// After traffic, the thread looks up at least so often, ns, until it finds nothing any more.
 const RESTLESS_NS: u64 = 20_000_000;
-/// When to come back to a gate that is shut, ns.
-const BACK_NS: u64 = 10_000;
 
 /// What to do after a round.
 enum Next {
@@ -40,8 +38,6 @@ enum Next {
     Watch,
     /// Sleep until then, a packet or the waker.
     Sleep(Time),
-    /// The gate is shut: come back in a moment.
-    Back,
 }
 
 /// Serve until told to stop.
@@ -70,9 +66,6 @@ fn run(shared: &Shared, bells: &Bells) {
                 wait_readable(&mut entries[WAKER..], limit);
                 shared.pace.serve();
             }
-            Next::Back => {
-                wait_readable(&mut entries[WAKER..=WAKER], Some(Duration::from_nanos(BACK_NS)));
-            }
         }
         if entries[WAKER].revents != 0 {
             entries[WAKER].revents = 0;
@@ -85,19 +78,12 @@ fn run(shared: &Shared, bells: &Bells) {
 fn serve(shared: &Shared, spin: &mut Spin) -> Next {
     let now = shared.clock.now();
     let may_give_way = shared.mode == ProgressMode::Auto;
-    let Some(mut guard) = shared.gate.try_enter() else {
-        // Whoever is inside does a round for us on leaving, or else is back soon. Sleeping, and not yielding: a thread
-        // that yields its core to a spinning program gets it back only when that one's slice ends.
-        return Next::Back;
-    };
+    // It queues like a verb: the gate is never shut for long, and coming back later instead would take the core from
+    // the very thread that is inside.
+    let mut guard = shared.gate.enter();
     guard.clear_again();
     guard.look_at_port();
-    let acks = if shared.pace.program_answers(now) {
-        RoundAcks::WithAnswer
-    } else {
-        RoundAcks::Now
-    };
-    let done = guard.round(now, acks, &shared.pace);
+    let done = guard.round(now, RoundAcks::Now, &shared.pace);
     let next = if done.more {
         Next::Spin
     } else if may_give_way && shared.pace.gives_way(now) {
