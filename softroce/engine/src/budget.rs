@@ -367,3 +367,96 @@ impl ReadBudget {
         self.claims[slot as usize] = Claim::None;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peers() -> (Peers, PeerId) {
+        let mut peers = Peers::new(16 << 10);
+        peers.reserve(8);
+        let id = peers.join("10.0.0.2".parse().unwrap());
+        for _ in 1..8 {
+            assert_eq!(peers.join("10.0.0.2".parse().unwrap()), id);
+        }
+        (peers, id)
+    }
+
+    #[test]
+    fn an_empty_path_takes_anything_and_a_full_one_nothing() {
+        let (mut peers, id) = peers();
+        assert!(peers.admits(id, 0, 1 << 20));
+        peers.charge(id, 0, 16 << 10);
+        assert!(!peers.admits(id, 0, 1));
+        peers.get_mut(id).refund(1);
+        assert!(peers.admits(id, 0, 1));
+    }
+
+    #[test]
+    fn who_comes_late_waits_behind_those_who_wait() {
+        let (mut peers, id) = peers();
+        peers.charge(id, 0, 16 << 10);
+        peers.wait(id, 1);
+        peers.wait(id, 2);
+        peers.wait(id, 1);
+        assert_eq!(peers.wake(id), None);
+        peers.get_mut(id).refund(16 << 10);
+        assert!(!peers.admits(id, 0, 100), "others were first");
+        assert_eq!(peers.wake(id), Some(1));
+        assert!(peers.admits(id, 1, 100));
+        peers.charge(id, 1, 100);
+        // It used its chance, so it goes to the end of the line.
+        peers.wait(id, 1);
+        assert_eq!(peers.wake(id), Some(2));
+        // This one found too little, and keeps its place.
+        peers.wait(id, 2);
+        assert_eq!(peers.wake(id), Some(2));
+        peers.end_turn(2);
+        assert_eq!(peers.wake(id), Some(1));
+        assert_eq!(peers.wake(id), None);
+    }
+
+    #[test]
+    fn a_window_grows_only_where_it_limits_and_halves_once_a_loss() {
+        let (mut peers, id) = peers();
+        let at = Time::from_nanos;
+        peers.get_mut(id).grow(1 << 20);
+        assert_eq!(peers.get(id).window(), 16 << 10);
+        peers.wait(id, 1);
+        peers.get_mut(id).grow(16 << 10);
+        assert_eq!(peers.get(id).window(), 17 << 10);
+        peers.get_mut(id).shrink(at(1_000));
+        peers.get_mut(id).shrink(at(2_000));
+        assert_eq!(peers.get(id).window(), 17 << 9);
+        for round in 1..10 {
+            peers.get_mut(id).shrink(at(round * 1_000_000));
+        }
+        assert_eq!(peers.get(id).window(), MIN_WINDOW_BYTES);
+    }
+
+    #[test]
+    fn a_peer_that_nobody_uses_is_forgotten() {
+        let mut peers = Peers::new(0);
+        peers.reserve(2);
+        let (one, two): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        let first = peers.join(one);
+        peers.leave(first, 0);
+        assert!(peers.find(one).is_none());
+        assert_eq!(peers.join(two), first);
+    }
+
+    #[test]
+    fn reads_are_woken_when_half_of_the_budget_is_free() {
+        let mut reads = ReadBudget::new(100_000);
+        reads.reserve(4);
+        assert_eq!(reads.packets_a_request(4096), 4);
+        reads.charge(0, 40_000);
+        assert!(!reads.admits(1, 1));
+        reads.wait(1);
+        reads.refund(10_000);
+        assert_eq!(reads.wake(), None);
+        reads.refund(10_000);
+        assert_eq!(reads.wake(), Some(1));
+        assert!(reads.admits(1, 20_000));
+    }
+}
