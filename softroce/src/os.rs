@@ -116,6 +116,15 @@ impl TimerFd {
     }
 }
 
+impl TimerFd {
+    /// Make it unreadable, should it have run out.
+    pub(crate) fn clear(&self) {
+        let mut count = [0u8; 8];
+        // SAFETY: eight writable bytes; the descriptor does not block.
+        unsafe { libc::read(self.0.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+    }
+}
+
 impl AsFd for TimerFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

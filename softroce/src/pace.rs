@@ -20,7 +20,7 @@ const GIVES_WAY_NS: u64 = 50_000;
 /// virtual machine, and waking up to look costs 20 µs: hence a timer that a poll moves, and moves seldom.
 const HOLDS_OFF_AFTER_NS: u64 = 90_000;
 /// The timer's time, ns: the thread takes over 100 to 190 µs after the last poll.
-const TAKES_OVER_AFTER: Duration = Duration::from_micros(190);
+const TAKES_OVER_AFTER_NS: u64 = 190_000;
 const SERVES: u32 = 0;
 const SLEEPS: u32 = 1;
 const WATCHES: u32 = 2;
@@ -36,8 +36,10 @@ pub(crate) struct Pace {
     /// Armed completion queues: programs that will sleep rather than poll.
     armed_cqs: AtomicU32,
     thread: AtomicU32,
-    /// When the watching thread's timer was set, ns.
+    /// When the watching thread was last held off, ns.
     held_off_ns: AtomicU64,
+    /// When the timer runs out, ns; a time in the past when it is not running.
+    runs_out_ns: AtomicU64,
     /// The waker is to be rung.
     wanted: AtomicBool,
     /// Until when the thread sleeps, ns.
@@ -49,7 +51,7 @@ pub(crate) struct Pace {
 pub(crate) struct Bells {
     /// Rung by whoever needs the thread.
     pub(crate) waker: EventFd,
-    /// While it watches: runs out when the program has not polled for a while.
+    /// Runs out when the program has not polled for a while (watching), or at the engine's next deadline (sleeping).
     pub(crate) timer: TimerFd,
 }
 
@@ -71,6 +73,7 @@ impl Pace {
         Pace {
             bells: None,
             held_off_ns: AtomicU64::new(0),
+            runs_out_ns: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             last_poll_ns: AtomicU64::new(0),
             wanted: AtomicBool::new(false),
@@ -93,8 +96,14 @@ impl Pace {
 
     fn hold_off(&self, now_ns: u64) {
         self.held_off_ns.store(now_ns, Ordering::Relaxed);
+        self.set_timer(now_ns, TAKES_OVER_AFTER_NS);
+    }
+
+    fn set_timer(&self, now_ns: u64, after_ns: u64) {
+        self.runs_out_ns
+            .store(now_ns.saturating_add(after_ns), Ordering::Relaxed);
         if let Some(bells) = &self.bells {
-            bells.timer.set(TAKES_OVER_AFTER);
+            bells.timer.set(Duration::from_nanos(after_ns));
         }
     }
 
@@ -179,10 +188,24 @@ impl Pace {
         self.hold_off(now.as_nanos());
     }
 
-    /// It sleeps from now on, until `until` at the latest. Call inside the gate.
-    pub(crate) fn sleep(&self, until: Time) {
+    /// It sleeps from `now` on, until `until` at the latest. Call inside the gate.
+    ///
+    /// A timer that runs out earlier is left as it is: waking once for nothing is cheaper than setting it each time.
+    pub(crate) fn sleep(&self, now: Time, until: Time) {
+        let runs_out_ns = self.runs_out_ns.load(Ordering::Relaxed);
+        if until != Time::MAX && !(now.as_nanos() < runs_out_ns && runs_out_ns <= until.as_nanos()) {
+            self.set_timer(now.as_nanos(), until.since(now));
+        }
         self.sleeps_until_ns.store(until.as_nanos(), Ordering::Relaxed);
         self.thread.store(SLEEPS, Ordering::Relaxed);
+    }
+
+    /// The timer has run out.
+    pub(crate) fn timer_ran_out(&self) {
+        self.runs_out_ns.store(0, Ordering::Relaxed);
+        if let Some(bells) = &self.bells {
+            bells.timer.clear();
+        }
     }
 
     /// What ends its rest.

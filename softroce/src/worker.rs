@@ -5,7 +5,6 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use softroce_engine::Time;
 
@@ -36,8 +35,8 @@ enum Next {
     Spin,
     /// Give way to a polling program.
     Watch,
-    /// Sleep until then, a packet or the waker.
-    Sleep(Time),
+    /// Sleep until the timer, a packet or the waker.
+    Sleep,
 }
 
 /// Serve until told to stop.
@@ -51,24 +50,20 @@ fn run(shared: &Shared, bells: &Bells) {
     ];
     entries.extend(guard.fds().into_iter().map(poll_entry));
     shared.leave(guard);
+    const TIMER: usize = 0;
     const WAKER: usize = 1;
     let mut spin = Spin::new();
     while !shared.pace.is_stopping() {
         match serve(shared, &mut spin) {
             Next::Spin => continue,
-            Next::Watch => {
-                wait_readable(&mut entries[..=WAKER], None);
-                shared.pace.serve();
-            }
-            Next::Sleep(until) => {
-                let limit =
-                    (until != Time::MAX).then(|| Duration::from_nanos(until.since(shared.clock.now())));
-                wait_readable(&mut entries[WAKER..], limit);
-                shared.pace.serve();
-            }
+            Next::Watch => wait_readable(&mut entries[..=WAKER], None),
+            Next::Sleep => wait_readable(&mut entries, None),
+        };
+        shared.pace.serve();
+        if entries[TIMER].revents != 0 {
+            shared.pace.timer_ran_out();
         }
         if entries[WAKER].revents != 0 {
-            entries[WAKER].revents = 0;
             bells.waker.lower();
         }
     }
@@ -93,10 +88,10 @@ fn serve(shared: &Shared, spin: &mut Spin) -> Next {
         Next::Spin
     } else {
         let until = spin.sleeps_until(now, guard.engine.poll_timeout());
-        shared.pace.sleep(until);
-        Next::Sleep(until)
+        shared.pace.sleep(now, until);
+        Next::Sleep
     };
-    if guard.leave() == Left::Again && matches!(next, Next::Sleep(_)) {
+    if guard.leave() == Left::Again && matches!(next, Next::Sleep) {
         // A poller counts on one more round.
         shared.pace.serve();
         return Next::Spin;
