@@ -33,6 +33,9 @@ impl Qp {
             shared.counters.dropped_ghost_ack += 1;
             return;
         }
+        if let Some(link) = self.link {
+            shared.peers.get_mut(link.peer).note_heard(shared.now);
+        }
         let before = self.requester.una;
         if let Some(info) = packet.headers.bth.opcode.info() {
             use roce_wire::Operation as Wire;
@@ -283,6 +286,7 @@ impl Qp {
         }
         r.progress_una = r.una;
         r.progress_at = shared.now;
+        r.leased_at = shared.now;
         r.timeouts_in_a_row = 0;
         r.retries_left = self.attr.retry_cnt.unwrap_or(0);
         r.rnr_retries_left = self.attr.rnr_retry.unwrap_or(0);

@@ -165,9 +165,9 @@ impl Responder {
         self.cnp.is_due = false;
     }
 
-    /// Change how many READs and atomics it remembers; what it remembered is forgotten.
+    /// Change how many READs and atomics it remembers.
     pub(super) fn set_resources(&mut self, count: u8) {
-        self.resources = Resources::new(count);
+        self.resources.resize(count);
     }
 }
 

@@ -4,6 +4,7 @@
 mod crowd;
 mod data;
 mod hostile;
+mod lessons;
 mod loss;
 mod many;
 mod node;
