@@ -45,6 +45,9 @@ pub(super) enum Hold {
 pub(super) enum Pace {
     #[default]
     Window,
+    /// What is outstanding has lost its lease on the window: one packet a lease, until something comes back. A peer
+    /// that is slow is not flooded, and a lost acknowledgement is found out.
+    Trickle,
     /// After a timeout: one packet, until something comes back. A peer that is gone is not flooded.
     Probe,
 }
@@ -75,6 +78,8 @@ pub(super) struct Requester {
     pub(super) pace: Pace,
     /// When something was last acknowledged, or sent while nothing was outstanding.
     pub(super) progress_at: Time,
+    /// When its charges were last renewed: by the first of them, or by progress.
+    pub(super) leased_at: Time,
     /// Timeouts without progress in between.
     pub(super) timeouts_in_a_row: u8,
     pub(super) fault: Option<LocalFault>,
@@ -174,6 +179,7 @@ impl Qp {
             || r.current >= self.send_queue.tail()
             || r.next - r.una >= MAX_OUTSTANDING_PSNS
             || (r.pace == Pace::Probe && r.next > r.una)
+            || (r.pace == Pace::Trickle && r.charge > 0)
         {
             return Step::Nothing;
         }
@@ -214,6 +220,9 @@ impl Qp {
         if r.next == r.una {
             r.progress_at = shared.now;
         }
+        if r.charge == 0 {
+            r.leased_at = shared.now;
+        }
         r.charge += cost;
         r.packets_out += 1;
         if let Some(link) = self.link {
@@ -229,20 +238,21 @@ impl Qp {
         shared.counters.sent_bytes += len as u64;
     }
 
-    /// A request cannot go on. It fails when everything before has been acknowledged, which may be now.
+    /// A request cannot go on. It fails when all requests before it are complete, which may be now. What it has sent
+    /// itself may never be acknowledged: nothing asked for that.
     fn note_fault(&mut self, shared: &mut Shared, status: WcStatus) {
         shared.counters.send_err += 1;
         self.requester.fault = Some(LocalFault {
-            at: self.requester.next,
+            number: self.requester.current,
             status,
         });
         self.settle_fault(shared);
     }
 
-    /// Fail the faulty request once it is the oldest thing unacknowledged.
+    /// Fail the faulty request once it is the oldest.
     pub(super) fn settle_fault(&mut self, shared: &mut Shared) {
         if let Some(fault) = self.requester.fault
-            && self.requester.una >= fault.at
+            && self.send_queue.head() >= fault.number
         {
             self.fail_send(shared, fault.status);
         }
@@ -324,7 +334,7 @@ impl Qp {
 
     fn lease_deadline(&self) -> Option<Time> {
         let r = &self.requester;
-        (r.charge > 0 || r.read_bytes_out > 0).then(|| r.progress_at + LEASE_NS)
+        (r.charge > 0 || r.read_bytes_out > 0).then(|| r.leased_at + LEASE_NS)
     }
 
     pub(super) fn requester_deadline(&self) -> Option<Time> {
@@ -357,7 +367,11 @@ impl Qp {
             self.requester.pace = Pace::Probe;
             self.retry(shared);
         } else if self.lease_deadline().is_some_and(|due| due <= now) {
+            if self.requester.pace == Pace::Window {
+                self.requester.pace = Pace::Trickle;
+            }
             self.release_charges(shared);
+            self.make_ready(shared);
         }
     }
 }
