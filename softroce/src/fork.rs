@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use verbs_api::{Error, Result};
 
+use crate::card::Card;
 use crate::device::Shared;
 use crate::gate::Gate;
 use crate::os;
@@ -157,4 +158,20 @@ fn close(shared: &Shared) {
             unsafe { os::close_raw(*fd) };
         }
     }
+}
+
+/// Do something in the gate of every open device, as far as that is had soon: `exit` may have been called by a signal
+/// handler that interrupted a verb of this very thread.
+pub(crate) fn visit_open(mut visit: impl FnMut(&Shared, &mut Card)) {
+    let Some(registry) = REGISTRY.get() else { return };
+    let Some(devices) = registry.devices.enter_within(PATIENCE) else {
+        return;
+    };
+    for shared in devices.iter().filter(|shared| shared.is_owned()) {
+        if let Some(mut guard) = shared.gate.enter_within(PATIENCE) {
+            visit(shared, &mut guard);
+            shared.leave(guard);
+        }
+    }
+    let _ = devices.leave();
 }

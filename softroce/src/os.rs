@@ -312,6 +312,15 @@ pub(crate) fn random_u64() -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
+/// Run `last` when this process ends by `exit` or by returning from `main`.
+pub(crate) fn at_exit(last: extern "C" fn()) -> io::Result<()> {
+    // SAFETY: functions live as long as the code does; a library that is unloaded has its handlers run then.
+    match unsafe { libc::atexit(last) } {
+        0 => Ok(()),
+        _ => Err(io::Error::from_raw_os_error(libc::ENOMEM)),
+    }
+}
+
 /// Run `prepare` before every fork of this process, and `parent` and `child` after it in the two.
 pub(crate) fn at_fork(
     prepare: extern "C" fn(),

@@ -12,7 +12,7 @@ use super::send_queue::{LocalFault, Operation, SendQueue, packets_of};
 use super::{Qp, Turn};
 use crate::Time;
 use crate::batch::TxBatch;
-use crate::budget::LEASE_NS;
+use crate::budget::{LEASE_NS, Lease};
 use crate::psn::Seq;
 use crate::shared::Shared;
 
@@ -47,6 +47,11 @@ pub(super) enum Pace {
     Window,
     /// After a timeout: one packet, until something comes back. A peer that is gone is not flooded.
     Probe,
+    /// Nothing has come back for so long that what was in flight no longer counts against the window. Nothing more is
+    /// sent until something comes back or times out, else a peer that sleeps would find its buffer overrun.
+    Stalled,
+    /// The same where nothing ever times out: one packet a lease, in case only the acknowledgement was lost.
+    Trickle,
 }
 
 /// State of the requester.
@@ -73,6 +78,8 @@ pub(super) struct Requester {
     pub(super) rnr_retries_left: u8,
     pub(super) hold: Hold,
     pub(super) pace: Pace,
+    /// When the lease of its charges began: with the first one, or with the last progress.
+    pub(super) leased_at: Time,
     /// When something was last acknowledged, or sent while nothing was outstanding.
     pub(super) progress_at: Time,
     /// Timeouts without progress in between.
@@ -107,6 +114,15 @@ impl Requester {
 
     pub(super) fn next_psn(&self) -> Psn {
         self.next.psn()
+    }
+
+    fn pace_allows(&self) -> bool {
+        match self.pace {
+            Pace::Window => true,
+            Pace::Probe => self.next == self.una,
+            Pace::Stalled => false,
+            Pace::Trickle => self.packets_out == 0,
+        }
     }
 
     /// Something was sent and is not answered.
@@ -173,7 +189,7 @@ impl Qp {
             || r.fault.is_some()
             || r.current >= self.send_queue.tail()
             || r.next - r.una >= MAX_OUTSTANDING_PSNS
-            || (r.pace == Pace::Probe && r.next > r.una)
+            || !r.pace_allows()
         {
             return Step::Nothing;
         }
@@ -214,6 +230,9 @@ impl Qp {
         if r.next == r.una {
             r.progress_at = shared.now;
         }
+        if r.charge == 0 {
+            r.leased_at = shared.now;
+        }
         r.charge += cost;
         r.packets_out += 1;
         if let Some(link) = self.link {
@@ -229,20 +248,21 @@ impl Qp {
         shared.counters.sent_bytes += len as u64;
     }
 
-    /// A request cannot go on. It fails when everything before has been acknowledged, which may be now.
+    /// A request cannot go on. It fails when all requests before it are complete, which may be now. What it has sent
+    /// itself may never be acknowledged: nothing asked for that.
     fn note_fault(&mut self, shared: &mut Shared, status: WcStatus) {
         shared.counters.send_err += 1;
         self.requester.fault = Some(LocalFault {
-            at: self.requester.next,
+            number: self.requester.current,
             status,
         });
         self.settle_fault(shared);
     }
 
-    /// Fail the faulty request once it is the oldest thing unacknowledged.
+    /// Fail the faulty request once it is the oldest.
     pub(super) fn settle_fault(&mut self, shared: &mut Shared) {
         if let Some(fault) = self.requester.fault
-            && self.requester.una >= fault.at
+            && self.send_queue.head() >= fault.number
         {
             self.fail_send(shared, fault.status);
         }
@@ -253,6 +273,7 @@ impl Qp {
         self.release_charges(shared);
         let r = &mut self.requester;
         r.next = r.una;
+        r.pace = Pace::Window;
         r.current = self.send_queue.head();
         r.requests_out = 0;
         r.fault = None;
@@ -324,7 +345,7 @@ impl Qp {
 
     fn lease_deadline(&self) -> Option<Time> {
         let r = &self.requester;
-        (r.charge > 0 || r.read_bytes_out > 0).then(|| r.progress_at + LEASE_NS)
+        (r.charge > 0 || r.read_bytes_out > 0).then(|| r.leased_at + LEASE_NS)
     }
 
     pub(super) fn requester_deadline(&self) -> Option<Time> {
@@ -354,10 +375,30 @@ impl Qp {
                 shared.peers.get_mut(link.peer).shrink(now);
             }
             self.requester.implied_nak_at = None;
-            self.requester.pace = Pace::Probe;
             self.retry(shared);
+            self.requester.pace = Pace::Probe;
         } else if self.lease_deadline().is_some_and(|due| due <= now) {
-            self.release_charges(shared);
+            self.end_lease(shared);
         }
+    }
+
+    /// No progress for a lease: others may use what it holds, and it sends no more for now.
+    fn end_lease(&mut self, shared: &mut Shared) {
+        let Some(link) = self.link else { return };
+        self.requester.pace = match self.retransmit_deadline() {
+            Some(_) => Pace::Stalled,
+            None => Pace::Trickle,
+        };
+        shared
+            .reads
+            .refund(std::mem::take(&mut self.requester.read_bytes_out));
+        self.requester.leased_at = shared.now;
+        let lease = shared.peers.get_mut(link.peer).end_lease(shared.now);
+        match (self.requester.pace, lease) {
+            // It still trickles to a peer that sleeps: no timeout will ever ask again.
+            (Pace::Trickle, _) | (_, Lease::Release) => self.release_charges(shared),
+            (Pace::Window | Pace::Probe | Pace::Stalled, Lease::Keep) => shared.wake_waiting(link.peer),
+        }
+        self.make_ready(shared);
     }
 }
