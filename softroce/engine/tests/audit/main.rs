@@ -11,6 +11,7 @@ mod pair;
 mod raw;
 
 mod completions;
+mod crossfire;
 mod requester;
 mod responder;
 mod swarm;
