@@ -15,3 +15,4 @@ mod crossfire;
 mod requester;
 mod responder;
 mod swarm;
+mod turnover;
