@@ -7,6 +7,7 @@ mod completion;
 mod data;
 mod device;
 mod events;
+mod exhaustive;
 mod faults;
 mod flush;
 mod headers;
@@ -48,6 +49,7 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         local_errors::cases(),
         faults::cases(),
         weather::cases(),
+        exhaustive::cases(),
         requester::cases(),
         answers::cases(),
         wrong_answers::cases(),
