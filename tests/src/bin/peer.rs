@@ -1,7 +1,7 @@
 //! RDMA processes for tests: one end of a conversation each. `e2e::peer` has what they do.
 #![deny(unsafe_code)]
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use e2e::peer::{Line, Path, Role, incast, interop, passive, pulse};
 use serde_json::{Value, json};
+use softroce::{Options, Softroce};
 use verbs_api::Provider;
 use verbs_native::Native;
 
@@ -23,6 +24,8 @@ struct Cli {
 
 #[derive(ValueEnum, Debug, Clone, Copy)]
 enum Chosen {
+    /// The embedded card, on the address where the two ends meet
+    Softroce,
     /// The first device of the installed libibverbs
     Native,
 }
@@ -123,6 +126,11 @@ fn run(cli: &Cli) -> Result<()> {
     };
     let (role, lines) = meeting.meet(callers)?;
     match cli.provider {
+        Chosen::Softroce => {
+            let address = lines.first().context("nobody called")?.local_ip()?;
+            let provider = open(address)?;
+            play(&cli.part, role, lines, &provider, &|| counters(&provider))
+        }
         Chosen::Native => play(&cli.part, role, lines, &Native::new()?, &|| json!({})),
     }
 }
@@ -138,7 +146,7 @@ fn play<P: Provider>(
     let line = lines.first_mut().context("nobody called")?;
     let mut found = match (part, role) {
         (Part::Interop(_), _) => {
-            let sent_twice = || counters()["retransmitted_packets"].as_u64().unwrap_or(0);
+            let sent_twice = || counters()["retransmitted_bytes"].as_u64().unwrap_or(0);
             interop::converse(provider, line, role, &sent_twice).map(|()| json!({}))
         }
         (
@@ -189,6 +197,22 @@ fn path(timeout: u8, retry_cnt: u8) -> Path {
         retry_cnt,
         rd_atomic: 4,
     }
+}
+
+fn open(address: IpAddr) -> Result<Softroce> {
+    let mut options = Options::from_env()?;
+    options.addresses = vec![address];
+    Ok(Softroce::new(options)?)
+}
+
+/// What tests judge, of the only device.
+fn counters(provider: &Softroce) -> Value {
+    let counters = provider.devices_in_use()[0].counters();
+    json!({
+        "sent_bytes": counters.engine.sent_bytes,
+        "retransmitted_bytes": counters.engine.retransmitted_bytes,
+        "timeouts": counters.engine.timeouts,
+    })
 }
 
 fn fork_if(wanted: bool) {
