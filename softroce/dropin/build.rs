@@ -38,4 +38,6 @@ fn main() {
     std::fs::write(&path, script).expect("OUT_DIR is writable");
     println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={path}");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libibverbs.so.1");
+    // Threads of ours run in it: a program's dlclose must not unmap it.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -19,6 +19,7 @@ mod sys;
 mod train;
 mod udp;
 
+pub use sys::HeaderFields;
 pub use udp::{Endpoint, Trains, UdpFabric, UdpOptions};
 
 /// The way of a device to its peers. All methods return at once; none allocates after opening except

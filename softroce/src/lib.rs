@@ -11,6 +11,7 @@
 pub mod clock;
 pub mod fabric;
 pub mod interfaces;
+pub mod tap;
 
 mod card;
 mod channel;
@@ -38,10 +39,11 @@ pub use clock::{Clock, MonotonicClock};
 pub use context::Context;
 pub use cq::Cq;
 pub use device::{Device, DeviceCounters};
-pub use fabric::{Endpoint, Fabric, FabricCounters, Trains, UdpFabric, UdpOptions};
+pub use fabric::{Endpoint, Fabric, FabricCounters, HeaderFields, Trains, UdpFabric, UdpOptions};
 pub use mr::Mr;
 pub use options::{Options, ProgressMode};
 pub use pd::Pd;
 pub use provider::Softroce;
 pub use qp::Qp;
+pub use tap::{Capture, Tap};
 pub use unsupported::{Ah, Dm, Mw, Srq, XrcDomain};

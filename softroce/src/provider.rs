@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use verbs_api::{DeviceInfo, Error, ErrorKind, Gid, Provider, Result};
@@ -19,6 +20,7 @@ use crate::options::{Options, ProgressMode};
 use crate::os;
 use crate::pd::Pd;
 use crate::qp::Qp;
+use crate::tap::{Capture, Tap};
 use crate::unsupported::{Ah, Dm, Mw, Srq, XrcDomain};
 
 /// The software card's provider. Clones share their devices.
@@ -42,6 +44,7 @@ enum Source {
     Address {
         address: IpAddr,
         options: Options,
+        recording: Arc<Recording>,
         open: Mutex<WeakDevice>,
     },
     /// A device that came from outside.
@@ -74,6 +77,10 @@ impl Softroce {
                 )));
             }
         }
+        let recording = Arc::new(Recording {
+            path: options.capture.clone(),
+            started: Mutex::new(None),
+        });
         let slots = addresses.iter().enumerate().map(|(position, &address)| Slot {
             info: DeviceInfo {
                 name: format!("softroce{position}"),
@@ -82,6 +89,7 @@ impl Softroce {
             source: Source::Address {
                 address,
                 options: options.clone(),
+                recording: Arc::clone(&recording),
                 open: Mutex::default(),
             },
             generation: fork::generation(),
@@ -109,20 +117,21 @@ impl Softroce {
 
 impl Slot {
     fn device(&self) -> Result<Device> {
-        let (address, options, open) = match &self.source {
+        let (address, options, recording, open) = match &self.source {
             Source::Ready(device) => return Ok(device.clone()),
             Source::Address {
                 address,
                 options,
+                recording,
                 open,
-            } => (*address, options, open),
+            } => (*address, options, recording, open),
         };
         let mut open = match open.try_lock() {
             Ok(open) => open,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             // In a forked child the holder may be a thread of the parent, which will never let go.
             Err(TryLockError::WouldBlock) if self.generation != fork::generation() => {
-                return open_udp(&self.info.name, address, options);
+                return open_udp(&self.info.name, address, options, recording);
             }
             Err(TryLockError::WouldBlock) => open.lock().unwrap_or_else(PoisonError::into_inner),
         };
@@ -130,13 +139,47 @@ impl Slot {
         if let Some(device) = open.upgrade().filter(|device| device.shared().is_owned()) {
             return Ok(device);
         }
-        let device = open_udp(&self.info.name, address, options)?;
+        let device = open_udp(&self.info.name, address, options, recording)?;
         *open = device.downgrade();
         Ok(device)
     }
 }
 
-fn open_udp(name: &str, address: IpAddr, options: &Options) -> Result<Device> {
+/// The capture file that all devices of a provider share; made when the first of them opens.
+struct Recording {
+    path: Option<PathBuf>,
+    /// With the generation (see [`fork`]) of the process that made it.
+    started: Mutex<Option<(u32, Capture)>>,
+}
+
+impl Recording {
+    /// The capture, if one is wanted. A forked child writes beside its parent's file, never into it.
+    fn capture(&self) -> Result<Option<Capture>> {
+        let Some(path) = &self.path else { return Ok(None) };
+        let generation = fork::generation();
+        // A holder in the parent at the moment of a fork never lets go in the child; there the capture is left out.
+        let Ok(mut started) = self.started.try_lock() else {
+            return Err(Error::new(
+                ErrorKind::Again,
+                "the capture is being opened by another thread",
+            ));
+        };
+        let path = match &*started {
+            Some((of, capture)) if *of == generation => return Ok(Some(capture.clone())),
+            Some(_) => {
+                let mut beside = path.clone().into_os_string();
+                beside.push(format!(".{}", std::process::id()));
+                PathBuf::from(beside)
+            }
+            None => path.clone(),
+        };
+        let capture = Capture::create(&path, Arc::new(MonotonicClock))?;
+        *started = Some((generation, capture.clone()));
+        Ok(Some(capture))
+    }
+}
+
+fn open_udp(name: &str, address: IpAddr, options: &Options, recording: &Recording) -> Result<Device> {
     let mut udp_options = UdpOptions::new(address);
     udp_options.trains = if options.gso {
         Trains::Allowed
@@ -144,10 +187,10 @@ fn open_udp(name: &str, address: IpAddr, options: &Options) -> Result<Device> {
         Trains::Never
     };
     let udp = UdpFabric::open(&udp_options)?;
-    if options.capture.is_some() {
-        return Err(Error::unsupported("a capture"));
-    }
-    let fabric: Box<dyn Fabric> = Box::new(udp);
+    let fabric: Box<dyn Fabric> = match recording.capture()? {
+        Some(capture) => Box::new(Tap::new(udp, capture)),
+        None => Box::new(udp),
+    };
     let seed = options.seed.unwrap_or_else(os::random_u64);
     Device::try_new(name, fabric, Arc::new(MonotonicClock), options.progress, seed)
 }

@@ -7,7 +7,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
 use roce_wire::icrc::Verdict;
-use softroce::{Endpoint, Fabric, Trains, UdpFabric, UdpOptions};
+use softroce::{Endpoint, Fabric, HeaderFields, Trains, UdpFabric, UdpOptions};
 use softroce_engine::{Path, TxBatch};
 use support::*;
 use verbs_api::{ErrorKind, Mtu, PortState};
@@ -43,7 +43,11 @@ fn check_round_trip(left: &mut UdpFabric, right: &mut UdpFabric) {
             (left.address(), right.address())
         );
         assert_eq!(arrival.meta.source_port, 4791);
-        assert_eq!((arrival.meta.traffic_class, arrival.meta.hop_limit), (0, 64));
+        assert_eq!(
+            (arrival.meta.traffic_class, arrival.meta.hop_limit),
+            (0, 0),
+            "not asked for"
+        );
     }
     let (sent, received) = (left.counters(), right.counters());
     assert_eq!(
@@ -120,7 +124,11 @@ fn a_receiver_without_trains_understands_what_a_sender_with_trains_sends() {
 #[test]
 fn traffic_class_and_hop_limit_are_those_of_the_path() {
     let address = fresh_address();
-    let (mut left, mut right) = (open(address), open(address));
+    let options = UdpOptions {
+        header_fields: HeaderFields::Reported,
+        ..UdpOptions::new(address)
+    };
+    let (mut left, mut right) = (open(address), UdpFabric::open(&options).unwrap());
     let mut batch = TxBatch::new(4096, 4);
     let special = Path {
         traffic_class: 0x6a,

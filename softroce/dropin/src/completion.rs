@@ -3,16 +3,18 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use verbs_api::{
-    CompletionChannel as _, CompletionQueue as _, Context as _, CqEvent, CqInit, Error, ErrorKind, Notify,
-    Object, Result, Wc,
+    CompletionChannel as _, CompletionQueue as _, Context as _, CqEvent, CqInit, Error, Notify, Object,
+    Result, Wc,
 };
 use verbs_sys::convert::wc_to_c;
 use verbs_sys::*;
 
 use crate::entry::{self, number, place, pointer};
 use crate::handle::Handle;
+use crate::wait::{self, Attempt};
 use crate::{Channel, Cq, context};
 
 type ChannelHandle = Handle<ibv_comp_channel, Channel>;
@@ -177,12 +179,12 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 ///
 /// # Safety
 /// `channel` is NULL or alive; `cq` and `cq_context` are NULL or valid for writes.
-pub(crate) unsafe extern "C" fn ibv_get_cq_event(
+pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    entry::count("ibv_get_cq_event", || {
+    wait::until_taken("ibv_get_cq_event", || {
         // SAFETY: the caller's promise.
         let (object, cq, cq_context) = unsafe {
             (
@@ -191,9 +193,9 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
                 place(cq_context, "the place for the queue's context")?,
             )
         };
-        let event = object
-            .wait(None)?
-            .ok_or_else(|| Error::new(ErrorKind::Again, "no completion event waits"))?;
+        let Some(event) = object.wait(Some(Duration::ZERO))? else {
+            return Ok(Attempt::Nothing(object.fd().as_raw_fd()));
+        };
         *cq = event.cookie() as *mut ibv_cq;
         // SAFETY: the cookie is the queue's own address, and a queue with unacknowledged events is alive.
         unsafe {
@@ -205,7 +207,7 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
                 .unwrap_or_else(PoisonError::into_inner)
                 .push(event);
         }
-        Ok(0)
+        Ok(Attempt::Taken)
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use verbs_api::{
@@ -11,8 +11,9 @@ use verbs_api::{
 };
 use verbs_sys::*;
 
-use crate::entry::{self, interrupted, null, number, place};
+use crate::entry::{self, null, number, place};
 use crate::handle::Handle;
+use crate::wait::{self, Attempt};
 use crate::{DeviceContext, completion, memory, post, qp, query, srq};
 
 type ContextHandle = Handle<verbs_context, DeviceContext, ContextExtra>;
@@ -151,20 +152,16 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
 ///
 /// # Safety
 /// `context` is NULL or open, `event` NULL or valid for a write.
-pub(crate) unsafe extern "C" fn ibv_get_async_event(
+pub(crate) unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    entry::count("ibv_get_async_event", || {
+    wait::until_taken("ibv_get_async_event", || {
         // SAFETY: the caller's promise.
         let (object, event) = unsafe { (object(context)?, place(event, "the event")?) };
         // SAFETY: the context is open.
         let extra = unsafe { extra(context) };
-        loop {
-            let Some(guard) = object.async_event()? else {
-                wait_readable(object.async_fd())?;
-                continue;
-            };
+        while let Some(guard) = object.async_event()? {
             // An event of an object that is gone is no longer of interest.
             let Some(element) = element_of(extra, guard.event()) else {
                 continue;
@@ -177,32 +174,10 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
                     .unacknowledged
                     .push((element, event.event_type, guard));
             }
-            return Ok(0);
+            return Ok(Attempt::Taken);
         }
+        Ok(Attempt::Nothing(object.async_fd().as_raw_fd()))
     })
-}
-
-/// Wait; EAGAIN instead when the program has set `O_NONBLOCK`, EINTR when a signal arrives.
-fn wait_readable(fd: BorrowedFd<'_>) -> Result<()> {
-    // SAFETY: no pointer is passed.
-    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
-    if flags >= 0 && flags & libc::O_NONBLOCK != 0 {
-        return Err(Error::new(ErrorKind::Again, "no asynchronous event waits"));
-    }
-    let mut entry = libc::pollfd {
-        fd: fd.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    // SAFETY: one valid entry.
-    if unsafe { libc::poll(&mut entry, 1, -1) } < 0 {
-        let error = std::io::Error::last_os_error();
-        return match error.raw_os_error() {
-            Some(libc::EINTR) => Err(interrupted()),
-            Some(_) | None => Err(Error::system("waiting for an asynchronous event", error)),
-        };
-    }
-    Ok(())
 }
 
 fn element_of(extra: &ContextExtra, event: AsyncEvent) -> Option<Element> {

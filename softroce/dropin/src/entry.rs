@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 
-use verbs_api::{Error, ErrorKind, Result};
+use verbs_api::{Error, Result};
 
 /// Set `errno`.
 pub(crate) fn set_errno(errno: c_int) {
@@ -12,8 +12,37 @@ pub(crate) fn set_errno(errno: c_int) {
     unsafe { *libc::__errno_location() = errno }
 }
 
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+/// The thread cannot be cancelled while this lives: verbs make system calls in which a cancelled thread would end, with
+/// locks held and things to clean up on its stack. (Where verbs wait, [`wait`](crate::wait) lets it end.)
+struct Uncancellable {
+    before: c_int,
+}
+
+impl Uncancellable {
+    fn new() -> Self {
+        const PTHREAD_CANCEL_DISABLE: c_int = 1;
+        let mut before = 0;
+        // SAFETY: a valid place.
+        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut before) };
+        Uncancellable { before }
+    }
+}
+
+impl Drop for Uncancellable {
+    fn drop(&mut self) {
+        let mut unused = 0;
+        // SAFETY: a valid place.
+        unsafe { pthread_setcancelstate(self.before, &mut unused) };
+    }
+}
+
 /// Run `body`; a panic is EIO.
 fn guarded<T>(verb: &str, body: impl FnOnce() -> Result<T>) -> Result<T, c_int> {
+    let _uncancellable = Uncancellable::new();
     // After a panic the objects involved may be in disorder, but every verb keeps memory safe on its own.
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => Ok(value),
@@ -87,13 +116,10 @@ pub(crate) unsafe fn value<'a, T>(value: *const T, what: &str) -> Result<&'a T> 
     unsafe { value.as_ref() }.ok_or_else(|| null(what))
 }
 
-/// EINTR: a signal arrived while waiting.
-pub(crate) fn interrupted() -> Error {
-    Error::new(ErrorKind::System(libc::EINTR), "a signal arrived")
-}
-
 #[cfg(test)]
 mod tests {
+    use verbs_api::ErrorKind;
+
     use super::*;
 
     fn errno() -> c_int {

@@ -26,6 +26,7 @@ mod srq;
 mod symbols;
 mod texts;
 mod unsupported;
+mod wait;
 
 use verbs_api::Provider;
 

@@ -5,6 +5,7 @@ mod common;
 
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -222,4 +223,33 @@ fn a_senseless_setting_is_an_error_in_words() {
         text.contains("softroce: ibv_get_device_list: SOFTROCE_ADDRESS"),
         "{text}"
     );
+}
+
+/// Programs from elsewhere that are no part of the project: the folder is named by `SOFTROCE_SEED_PROGRAMS`.
+#[test]
+fn a_program_that_lists_devices_builds_against_the_system_headers_and_runs() {
+    let Some(folder) = std::env::var_os("SOFTROCE_SEED_PROGRAMS").map(PathBuf::from) else {
+        return println!("skipped: SOFTROCE_SEED_PROGRAMS names no folder");
+    };
+    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("rdma_device");
+    let compiled = Command::new("g++")
+        .args(["-std=c++2a", "-w", "-o"])
+        .arg(&program)
+        .arg(folder.join("rdma_device.cc"))
+        .arg("-libverbs")
+        .output();
+    match compiled {
+        Err(error) => return println!("skipped: there is no C++ compiler: {error}"),
+        Ok(output) => assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        ),
+    }
+    let mut command = Command::new(program);
+    command
+        .env("LD_PRELOAD", common::drop_in())
+        .env("SOFTROCE_ADDRESS", common::address(8).to_string());
+    let text = success("rdma_device", &command.output().expect("running"));
+    assert!(text.contains("softroce0") && text.contains("max_qp"), "{text}");
 }

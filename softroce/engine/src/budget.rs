@@ -90,6 +90,8 @@ pub(crate) struct Peer {
     in_flight: u32,
     /// Bytes acknowledged toward the next growth.
     credit: u64,
+    /// Somebody had to wait since the last growth: a window that nobody fills needs none.
+    is_limiting: bool,
     last_loss: Option<Time>,
     /// Slots of queue pairs that wait for room, in the order in which they came.
     waiting: VecDeque<u32>,
@@ -126,10 +128,15 @@ impl Peer {
     /// `bytes` of charge came back acknowledged: grow by a sixteenth of what came, up to the limit. Slow on
     /// purpose: other processes may share the socket at the far end, and a loss costs a whole window again.
     pub(crate) fn grow(&mut self, bytes: u32) {
+        if !self.is_limiting {
+            return;
+        }
         self.credit += u64::from(bytes);
-        let step = self.window / 16;
+        // Having met the limit once, approach it with care.
+        let step = self.window / if self.last_loss.is_some() { 64 } else { 16 };
         if self.credit >= u64::from(self.window) {
             self.credit = 0;
+            self.is_limiting = false;
             self.window = (self.window + step).min(MAX_WINDOW_BYTES);
         }
     }
@@ -184,6 +191,7 @@ impl Peers {
                 window: self.initial_window,
                 in_flight: 0,
                 credit: 0,
+                is_limiting: false,
                 last_loss: None,
                 waiting: VecDeque::new(),
                 last_batch: 0,
@@ -237,8 +245,9 @@ impl Peers {
 
     /// Queue `slot` until there is room.
     pub(crate) fn wait(&mut self, id: PeerId, slot: u32) {
-        let line = &mut self.entries[id.0 as usize].waiting;
-        self.claims[slot as usize].enter(line, slot);
+        let peer = &mut self.entries[id.0 as usize];
+        peer.is_limiting = true;
+        self.claims[slot as usize].enter(&mut peer.waiting, slot);
     }
 
     /// `slot` has had its turn and does not wait.
@@ -286,7 +295,8 @@ pub(crate) struct ReadBudget {
 
 impl ReadBudget {
     pub(crate) fn new(receive_buffer_bytes: u32) -> Self {
-        let limit = (receive_buffer_bytes / 2).max(16 << 10);
+        // The rest is for what peers send unasked.
+        let limit = (receive_buffer_bytes / 5 * 2).max(16 << 10);
         ReadBudget {
             limit,
             request_limit: limit / 2,
@@ -355,5 +365,98 @@ impl ReadBudget {
     pub(crate) fn forget(&mut self, slot: u32) {
         self.waiting.retain(|waiting| *waiting != slot);
         self.claims[slot as usize] = Claim::None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peers() -> (Peers, PeerId) {
+        let mut peers = Peers::new(16 << 10);
+        peers.reserve(8);
+        let id = peers.join("10.0.0.2".parse().unwrap());
+        for _ in 1..8 {
+            assert_eq!(peers.join("10.0.0.2".parse().unwrap()), id);
+        }
+        (peers, id)
+    }
+
+    #[test]
+    fn an_empty_path_takes_anything_and_a_full_one_nothing() {
+        let (mut peers, id) = peers();
+        assert!(peers.admits(id, 0, 1 << 20));
+        peers.charge(id, 0, 16 << 10);
+        assert!(!peers.admits(id, 0, 1));
+        peers.get_mut(id).refund(1);
+        assert!(peers.admits(id, 0, 1));
+    }
+
+    #[test]
+    fn who_comes_late_waits_behind_those_who_wait() {
+        let (mut peers, id) = peers();
+        peers.charge(id, 0, 16 << 10);
+        peers.wait(id, 1);
+        peers.wait(id, 2);
+        peers.wait(id, 1);
+        assert_eq!(peers.wake(id), None);
+        peers.get_mut(id).refund(16 << 10);
+        assert!(!peers.admits(id, 0, 100), "others were first");
+        assert_eq!(peers.wake(id), Some(1));
+        assert!(peers.admits(id, 1, 100));
+        peers.charge(id, 1, 100);
+        // It used its chance, so it goes to the end of the line.
+        peers.wait(id, 1);
+        assert_eq!(peers.wake(id), Some(2));
+        // This one found too little, and keeps its place.
+        peers.wait(id, 2);
+        assert_eq!(peers.wake(id), Some(2));
+        peers.end_turn(2);
+        assert_eq!(peers.wake(id), Some(1));
+        assert_eq!(peers.wake(id), None);
+    }
+
+    #[test]
+    fn a_window_grows_only_where_it_limits_and_halves_once_a_loss() {
+        let (mut peers, id) = peers();
+        let at = Time::from_nanos;
+        peers.get_mut(id).grow(1 << 20);
+        assert_eq!(peers.get(id).window(), 16 << 10);
+        peers.wait(id, 1);
+        peers.get_mut(id).grow(16 << 10);
+        assert_eq!(peers.get(id).window(), 17 << 10);
+        peers.get_mut(id).shrink(at(1_000));
+        peers.get_mut(id).shrink(at(2_000));
+        assert_eq!(peers.get(id).window(), 17 << 9);
+        for round in 1..10 {
+            peers.get_mut(id).shrink(at(round * 1_000_000));
+        }
+        assert_eq!(peers.get(id).window(), MIN_WINDOW_BYTES);
+    }
+
+    #[test]
+    fn a_peer_that_nobody_uses_is_forgotten() {
+        let mut peers = Peers::new(0);
+        peers.reserve(2);
+        let (one, two): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        let first = peers.join(one);
+        peers.leave(first, 0);
+        assert!(peers.find(one).is_none());
+        assert_eq!(peers.join(two), first);
+    }
+
+    #[test]
+    fn reads_are_woken_when_half_of_the_budget_is_free() {
+        let mut reads = ReadBudget::new(100_000);
+        reads.reserve(4);
+        assert_eq!(reads.packets_a_request(4096), 4);
+        reads.charge(0, 40_000);
+        assert!(!reads.admits(1, 1));
+        reads.wait(1);
+        reads.refund(10_000);
+        assert_eq!(reads.wake(), None);
+        reads.refund(10_000);
+        assert_eq!(reads.wake(), Some(1));
+        assert!(reads.admits(1, 20_000));
     }
 }

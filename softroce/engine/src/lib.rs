@@ -1,4 +1,23 @@
 //! The protocol core of softroce: no socket, no clock, no thread, no lock, no randomness of its own.
+//!
+//! An [`Engine`] is one port of one device of one process. Datagrams go in, datagrams come out, and time is an argument;
+//! the same configuration and the same calls give the same packets. Its driver (the provider around it, or a simulator)
+//! keeps one contract:
+//!
+//! 1. call a command (a verb), [`Engine::handle_datagram`] or [`Engine::handle_timeout`];
+//! 2. then drain [`Engine::poll_transmit`] and [`Engine::poll_event`], and completions from the [`CompletionRing`]s;
+//! 3. and call [`Engine::handle_timeout`] when [`Engine::poll_timeout`] says, or later.
+//!
+//! Inside, top-down:
+//! - `engine`: the verbs; from a datagram to its queue pair; whose turn it is to send.
+//! - `qp`: a queue pair: two work queues, the requester and its completer, the responder, the way into ERR, and the table
+//!   of what `modify_qp` takes.
+//! - `shared`: what queue pairs act on together; `budget`: how many bytes may be under way; `timer`, `slot_list`: who is
+//!   due, who is ready, without a scan over all.
+//! - `memory`, `pd`, `cq`: registered memory behind keys, protection domains, completion queues.
+//!
+//! What a peer does wrong is never an [`verbs_api::Error`]: it ends in a NAK to the peer and a completion status or an
+//! event to the owner. Everything is bounded, and after set-up the data path allocates nothing.
 mod batch;
 mod budget;
 mod config;

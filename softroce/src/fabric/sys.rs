@@ -8,6 +8,7 @@ mod udp;
 
 pub(super) use poll::{Epoll, Ready, Timer};
 pub(super) use seqpacket::{Connection, Listener};
+pub use udp::HeaderFields;
 pub(super) use udp::{
     Datagram, Message, ReceiveArena, SendArena, SocketOptions, UdpSocket, largest_train_segments,
 };

@@ -15,7 +15,7 @@ use verbs_api::{Error, Result};
 
 use super::links::Links;
 use super::steward::Steward;
-use super::sys::{self, ReceiveArena, SocketOptions, UdpSocket};
+use super::sys::{self, HeaderFields, ReceiveArena, SocketOptions, UdpSocket};
 use super::{Fabric, FabricCounters};
 use crate::clock::monotonic_ns;
 use crate::interfaces::{Interface, InterfaceMonitor};
@@ -45,6 +45,8 @@ pub struct UdpOptions {
     /// Receive buffer to ask for, bytes as the kernel counts them, which caps it at twice `net.core.rmem_max`.
     /// `None`: the system's default.
     pub receive_buffer_bytes: Option<u32>,
+    /// Whether the traffic class and the hop limit of packets that arrive are told.
+    pub header_fields: HeaderFields,
 }
 
 /// Whether runs of packets travel as trains.
@@ -64,6 +66,7 @@ impl UdpOptions {
             endpoint: Endpoint::Address(address),
             trains: Trains::default(),
             receive_buffer_bytes: None,
+            header_fields: HeaderFields::default(),
         }
     }
 }
@@ -116,6 +119,7 @@ impl UdpFabric {
         let socket_options = SocketOptions {
             receive_buffer_bytes: options.receive_buffer_bytes,
             receive_trains: options.trains == Trains::Allowed,
+            header_fields: options.header_fields,
         };
         let socket =
             UdpSocket::bind(&own, socket_options).map_err(|error| refusal::explain(address, error))?;

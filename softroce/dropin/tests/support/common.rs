@@ -8,10 +8,10 @@ use std::path::PathBuf;
 pub fn drop_in() -> PathBuf {
     let own = std::env::current_exe().expect("a test has a path");
     let directory = own.parent().expect("a test has a directory");
-    // Where finished products lie comes first; a copy may be among the intermediate ones.
+    // `cargo test` leaves it among the intermediate products; beside the programs lies that of the last `cargo build`.
     [
-        directory.join("../libsoftroce_dropin.so"),
         directory.join("libsoftroce_dropin.so"),
+        directory.join("../libsoftroce_dropin.so"),
     ]
     .into_iter()
     .find_map(|path| path.canonicalize().ok())

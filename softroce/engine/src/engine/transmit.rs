@@ -60,7 +60,6 @@ impl Engine {
             let travels = self.shared.peers.get(link.peer).last_batch == self.shared.batch_number;
             if acks == Acks::Defer && !travels {
                 self.shared.acks.push(slot);
-                self.shared.counters.ack_deferred += 1;
                 continue;
             }
             if qp.send_ack(&mut self.shared, batch) == Turn::BatchFull {

@@ -75,6 +75,8 @@ pub(super) struct Requester {
     pub(super) pace: Pace,
     /// When something was last acknowledged, or sent while nothing was outstanding.
     pub(super) progress_at: Time,
+    /// Timeouts without progress in between.
+    pub(super) timeouts_in_a_row: u8,
     pub(super) fault: Option<LocalFault>,
     /// `una` when the last implied NAK made it retry; a second one without progress is an echo of the first.
     pub(super) implied_nak_at: Option<Seq>,
@@ -301,12 +303,14 @@ impl Qp {
         }
     }
 
-    /// Local ACK timeout: 4.096 µs · 2^code, 0 is never (IBA 9.7.6.1.3). It may run out between once and four times
-    /// that; twice is kind to peers that share a processor with us.
+    /// Local ACK timeout T: 4.096 µs · 2^code, 0 is never (IBA 9.7.6.1.3). It may run out between once and four times
+    /// that. Twice is kind to peers that share a processor with us; more, when it has run out in vain before, to those
+    /// that are away for a while.
     fn ack_timeout_ns(&self) -> Option<u64> {
+        let times = u64::from(self.requester.timeouts_in_a_row.min(2) + 2);
         match self.attr.timeout.unwrap_or(0) {
             0 => None,
-            code => Some(2 * (4096 << code)),
+            code => Some(times * (4096 << code)),
         }
     }
 
@@ -345,6 +349,7 @@ impl Qp {
         }
         if self.retransmit_deadline().is_some_and(|due| due <= now) {
             shared.counters.timeouts += 1;
+            self.requester.timeouts_in_a_row = self.requester.timeouts_in_a_row.saturating_add(1);
             if let Some(link) = self.link {
                 shared.peers.get_mut(link.peer).shrink(now);
             }

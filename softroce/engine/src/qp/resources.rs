@@ -71,6 +71,19 @@ impl Resources {
         }
     }
 
+    /// Remember `count` from now on; the newest of those that it remembers stay.
+    pub(super) fn resize(&mut self, count: u8) {
+        let mut resized = Resources::new(count);
+        let kept = u64::from(count).min(self.stored);
+        for number in self.numbers().filter(|number| self.stored - number <= kept) {
+            let resource = self.ring[self.index(number)];
+            resized.ring[resized.stored as usize] = resource;
+            resized.stored += 1;
+            resized.owing += u32::from(resource.debt != Debt::Nothing);
+        }
+        *self = resized;
+    }
+
     /// Whether one more fits: the oldest has been answered. That it may be asked to answer again does not count: who
     /// sends a new request has no use for that any more.
     pub(super) fn has_room(&self) -> bool {

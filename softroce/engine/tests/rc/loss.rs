@@ -314,3 +314,28 @@ fn a_peer_that_is_gone_ends_in_retry_exceeded() {
         "{elapsed}"
     );
 }
+
+#[test]
+fn a_second_without_acknowledgements_is_survived() {
+    let mut pair = Pair::with(Connection {
+        retry_cnt: 6,
+        ..Connection::default()
+    });
+    let start = pair.now;
+    pair.rule = Box::new(move |passing| {
+        if passing.from == From::B {
+            Fate::Drop
+        } else {
+            Fate::Pass
+        }
+    });
+    let room = pair.b.sge(1 << 20, 100);
+    pair.b.recv(pair.now, pair.qb, 7, &[room]);
+    let from = pair.a.sge(0, 100);
+    pair.a.post(pair.now, pair.qa, 1, SEND, &[from]);
+    pair.run_until(start + 1_000_000_000);
+    pair.rule = Box::new(|_| Fate::Pass);
+    pair.run();
+    assert_eq!(pair.a.outcomes(), [(1, WcStatus::Success)]);
+    assert_eq!(pair.b.outcomes(), [(7, WcStatus::Success)]);
+}

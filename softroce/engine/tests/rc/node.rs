@@ -76,10 +76,11 @@ pub struct Node {
 
 impl Node {
     pub fn new(ip: &str, seed: u64) -> Node {
-        Node::with_receive_buffer(ip, seed, 212_992)
+        Node::with_window(ip, seed, 212_992, 64 << 10)
     }
 
-    pub fn with_receive_buffer(ip: &str, seed: u64, receive_buffer_bytes: u32) -> Node {
+    /// `window_bytes` of 0 is the engine's own choice.
+    pub fn with_window(ip: &str, seed: u64, receive_buffer_bytes: u32, window_bytes: u32) -> Node {
         let ip: IpAddr = ip.parse().unwrap();
         let mut engine = Engine::new(Config {
             seed,
@@ -87,7 +88,7 @@ impl Node {
             qpn_count: 1 << 16,
             ack_delay_ns: 50_000,
             receive_buffer_bytes,
-            initial_window_bytes: 64 << 10,
+            initial_window_bytes: window_bytes,
             node_guid: seed,
         });
         let gid = GidEntry {

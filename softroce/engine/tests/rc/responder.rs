@@ -499,3 +499,54 @@ fn packets_that_are_not_for_this_connection_are_dropped_without_an_answer() {
     raw.inject(limited_member, b"data");
     assert_eq!(raw.sent_one().ack(), (PSN, ACK, 1));
 }
+
+#[test]
+fn who_asks_in_the_middle_of_a_message_is_answered_at_once() {
+    let mut raw = Raw::new();
+    let target = raw.node.remote(0);
+    raw.write(Opcode::RC_WRITE_FIRST, PSN, target, 2048, &[1; 1024]);
+    let sent = raw.sent_with(Acks::Defer);
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0].ack(), (PSN, ACK, 0));
+    raw.plain(Opcode::RC_WRITE_LAST, PSN + 1, &[1; 1024]);
+    assert_eq!(raw.sent_with(Acks::Defer), []);
+}
+
+#[test]
+fn a_repeated_read_makes_room_for_a_new_one() {
+    let mut raw = Raw::with(Connection {
+        max_dest_rd_atomic: 1,
+        ..Connection::default()
+    });
+    let source = raw.node.remote(0);
+    raw.read_request(PSN, source, 8);
+    raw.sent_one();
+    // The network repeats the first request, and the second arrives with it.
+    raw.read_request(PSN, source, 8);
+    raw.read_request(PSN + 1, source, 8);
+    let answer = raw.sent_one();
+    assert_eq!(
+        (answer.opcode(), answer.psn()),
+        (Opcode::RC_READ_RESPONSE_ONLY, PSN + 1)
+    );
+    assert_eq!(raw.state(), QpState::Rts);
+}
+
+#[test]
+fn a_read_repeated_while_it_is_being_answered_begins_again() {
+    let mut raw = Raw::new();
+    raw.node.write(0, &pattern(8000, 1));
+    let source = raw.node.remote(0);
+    raw.read_request(PSN, source, 8000);
+    let mut batch = softroce_engine::TxBatch::new(1 << 16, 3);
+    assert!(raw.node.engine.poll_transmit(raw.now, &mut batch, Acks::Flush));
+    let tail = raw.node.remote(1024);
+    raw.read_request(PSN + 1, tail, 8000 - 1024);
+    let sent = raw.sent();
+    assert_eq!(
+        sent.iter().map(|packet| packet.psn()).collect::<Vec<_>>(),
+        (PSN + 1..PSN + 8).collect::<Vec<_>>()
+    );
+    let bytes: Vec<u8> = sent.iter().flat_map(|packet| packet.payload.clone()).collect();
+    assert_eq!(bytes, pattern(8000, 1)[1024..]);
+}

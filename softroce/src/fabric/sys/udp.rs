@@ -35,6 +35,17 @@ pub(in crate::fabric) struct SocketOptions {
     pub(in crate::fabric) receive_buffer_bytes: Option<u32>,
     /// Whether to receive trains whole.
     pub(in crate::fabric) receive_trains: bool,
+    pub(in crate::fabric) header_fields: HeaderFields,
+}
+
+/// Whether the traffic class and the hop limit of packets that arrive are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HeaderFields {
+    /// They read as 0. Telling them costs about 0.2 µs a packet, and nothing of reliable connections needs them.
+    #[default]
+    Ignored,
+    /// As they arrived.
+    Reported,
 }
 
 /// A bound, unconnected, non-blocking UDP socket that shares its port with others of the same user.
@@ -72,8 +83,6 @@ impl UdpSocket {
         set_int_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
         if is_ipv4 {
             set_int_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
-            set_int_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
-            set_int_option(fd, libc::IPPROTO_IP, libc::IP_RECVTTL, 1)?;
         } else {
             set_int_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
             set_int_option(
@@ -82,8 +91,19 @@ impl UdpSocket {
                 libc::IPV6_MTU_DISCOVER,
                 libc::IPV6_PMTUDISC_DO,
             )?;
-            set_int_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
-            set_int_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1)?;
+        }
+        if options.header_fields == HeaderFields::Reported {
+            let (level, names) = if is_ipv4 {
+                (libc::IPPROTO_IP, [libc::IP_RECVTOS, libc::IP_RECVTTL])
+            } else {
+                (
+                    libc::IPPROTO_IPV6,
+                    [libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT],
+                )
+            };
+            for name in names {
+                set_int_option(fd, level, name, 1)?;
+            }
         }
         if let Some(bytes) = options.receive_buffer_bytes {
             // The kernel doubles what it is asked for, and caps it at `net.core.rmem_max`.
@@ -149,6 +169,7 @@ pub(in crate::fabric) fn largest_train_segments(address: &SocketAddr) -> usize {
     let options = SocketOptions {
         receive_buffer_bytes: None,
         receive_trains: false,
+        header_fields: HeaderFields::Ignored,
     };
     let Ok(socket) = UdpSocket::bind(&trial, options) else {
         return 1;

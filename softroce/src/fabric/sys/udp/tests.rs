@@ -4,6 +4,7 @@ fn options() -> SocketOptions {
     SocketOptions {
         receive_buffer_bytes: None,
         receive_trains: true,
+        header_fields: HeaderFields::Reported,
     }
 }
 

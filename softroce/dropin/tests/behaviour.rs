@@ -1,0 +1,89 @@
+//! How the shared object behaves towards a C program: `data/behaviour.c`, compiled against the installed headers.
+
+#[path = "support/common.rs"]
+mod common;
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The compiled program, or why there is none.
+fn program() -> Result<&'static PathBuf, &'static String> {
+    static PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let compile = || {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/behaviour.c");
+        let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("behaviour");
+        let output = Command::new("cc")
+            .args(["-Wall", "-Wextra", "-o"])
+            .arg(&program)
+            .args([source, "-libverbs", "-lpthread"])
+            .output()
+            .map_err(|error| format!("there is no C compiler: {error}"))?;
+        let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
+        match output.status.success() {
+            true => Ok(program),
+            false
+                if complaints.contains("infiniband/verbs.h: No such file")
+                    || complaints.contains("cannot find -libverbs") =>
+            {
+                Err("libibverbs-dev is not installed".into())
+            }
+            false => panic!("the program does not compile:\n{complaints}"),
+        }
+    };
+    PROGRAM.get_or_init(compile).as_ref()
+}
+
+fn run(case: &str, number: u8) {
+    let program = match program() {
+        Ok(program) => program,
+        Err(reason) => return println!("skipped: {reason}"),
+    };
+    let output = Command::new(program)
+        .arg(case)
+        .env("LD_PRELOAD", common::drop_in())
+        .env("SOFTROCE_ADDRESS", common::address(number).to_string())
+        .output()
+        .expect("running the program");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{case} ended with {}:\n{text}",
+        output.status
+    );
+}
+
+#[test]
+fn threads_that_wait_for_events_can_be_cancelled() {
+    run("cancel", 101);
+}
+
+#[test]
+fn a_wait_goes_on_after_a_signal_whose_handler_restarts_calls() {
+    run("signal-goes-on", 102);
+}
+
+#[test]
+fn a_wait_ends_with_eintr_after_a_signal_whose_handler_interrupts_calls() {
+    run("signal-interrupts", 103);
+}
+
+#[test]
+fn nonblocking_descriptors_give_eagain() {
+    run("nonblocking", 104);
+}
+
+#[test]
+fn a_forked_child_has_a_device_of_its_own_and_disturbs_its_parent_not() {
+    run("forked", 105);
+}
+
+#[test]
+fn the_bad_request_of_a_list_is_named_and_objects_in_use_are_busy() {
+    run("bad-request", 106);
+}
+
+#[test]
+fn null_and_nonsense_are_errors_and_no_crashes() {
+    run("nonsense", 107);
+}

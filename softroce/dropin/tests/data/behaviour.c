@@ -1,0 +1,274 @@
+/* A verbs program that checks how the library behaves towards C. Each command is one case; status 0 is success. */
+#include <errno.h>
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "line %d: %s does not hold (errno %d)\n", __LINE__, #condition, errno);                    \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static struct ibv_context *open_first(void)
+{
+    int count = 0;
+    struct ibv_device **list = ibv_get_device_list(&count);
+    CHECK(list && count > 0 && list[count] == NULL);
+    struct ibv_context *context = ibv_open_device(list[0]);
+    ibv_free_device_list(list);
+    CHECK(context);
+    return context;
+}
+
+static struct ibv_comp_channel *channel;
+
+static void *wait_for_completion(void *unused)
+{
+    struct ibv_cq *cq;
+    void *cookie;
+    (void)unused;
+    ibv_get_cq_event(channel, &cq, &cookie);
+    return NULL;
+}
+
+static void *wait_for_async(void *context)
+{
+    struct ibv_async_event event;
+    ibv_get_async_event(context, &event);
+    return NULL;
+}
+
+static struct ibv_cq *polled;
+
+static void *poll_for_ever(void *unused)
+{
+    struct ibv_wc wc;
+    (void)unused;
+    for (;;) {
+        ibv_poll_cq(polled, 1, &wc);
+        pthread_testcancel();
+    }
+    return NULL;
+}
+
+/* Threads that wait for events, or poll, can be cancelled. */
+static void cancel(void)
+{
+    struct ibv_context *context = open_first();
+    channel = ibv_create_comp_channel(context);
+    CHECK(channel);
+    pthread_t threads[2];
+    CHECK(pthread_create(&threads[0], NULL, wait_for_completion, NULL) == 0);
+    CHECK(pthread_create(&threads[1], NULL, wait_for_async, context) == 0);
+    usleep(50000);
+    for (int i = 0; i < 2; i++) {
+        void *result;
+        CHECK(pthread_cancel(threads[i]) == 0);
+        CHECK(pthread_join(threads[i], &result) == 0);
+        CHECK(result == PTHREAD_CANCELED);
+    }
+    polled = ibv_create_cq(context, 16, NULL, channel, 0);
+    CHECK(polled);
+    for (int i = 0; i < 50; i++) {
+        void *result;
+        CHECK(pthread_create(&threads[0], NULL, poll_for_ever, NULL) == 0);
+        usleep(1000 + 37 * i);
+        CHECK(pthread_cancel(threads[0]) == 0 && pthread_join(threads[0], &result) == 0);
+        CHECK(result == PTHREAD_CANCELED);
+    }
+    CHECK(ibv_destroy_cq(polled) == 0);
+    CHECK(ibv_destroy_comp_channel(channel) == 0);
+    CHECK(ibv_close_device(context) == 0);
+}
+
+static volatile sig_atomic_t signals;
+
+static void on_signal(int number)
+{
+    (void)number;
+    if (++signals == 4)
+        _exit(0);
+}
+
+static void start_timer(int flags)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = flags};
+    struct itimerval often = {{0, 30000}, {0, 30000}};
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+    CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+}
+
+/* A handler that lets calls go on does not end a wait; the handler itself ends the program, with success. */
+static void signal_goes_on(void)
+{
+    channel = ibv_create_comp_channel(open_first());
+    CHECK(channel);
+    start_timer(SA_RESTART);
+    wait_for_completion(NULL);
+    exit(1);
+}
+
+/* A handler that interrupts calls ends a wait. */
+static void signal_interrupts(void)
+{
+    struct ibv_async_event event;
+    struct ibv_context *context = open_first();
+    start_timer(0);
+    CHECK(ibv_get_async_event(context, &event) == -1 && errno == EINTR);
+}
+
+static void nonblocking(void)
+{
+    struct ibv_context *context = open_first();
+    struct ibv_async_event event;
+    struct ibv_cq *cq;
+    void *cookie;
+    channel = ibv_create_comp_channel(context);
+    CHECK(channel);
+    CHECK(fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK) == 0);
+    CHECK(fcntl(context->async_fd, F_SETFL, fcntl(context->async_fd, F_GETFL) | O_NONBLOCK) == 0);
+    CHECK(ibv_get_cq_event(channel, &cq, &cookie) == -1 && errno == EAGAIN);
+    CHECK(ibv_get_async_event(context, &event) == -1 && errno == EAGAIN);
+    struct pollfd entry = {.fd = channel->fd, .events = POLLIN};
+    CHECK(poll(&entry, 1, 0) == 0);
+}
+
+/* A forked child opens a device of its own; what it has inherited answers errors; the parent is not disturbed. */
+static void forked(void)
+{
+    struct ibv_context *context = open_first();
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, NULL, 0);
+    CHECK(pd && cq);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        struct ibv_wc wc;
+        CHECK(ibv_poll_cq(cq, 1, &wc) <= 0);
+        CHECK(ibv_alloc_pd(context) == NULL);
+        struct ibv_context *own = open_first();
+        struct ibv_pd *own_pd = ibv_alloc_pd(own);
+        CHECK(own_pd && ibv_dealloc_pd(own_pd) == 0 && ibv_close_device(own) == 0);
+        exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
+}
+
+static struct ibv_qp *new_qp(struct ibv_pd *pd, struct ibv_cq *cq)
+{
+    struct ibv_qp_init_attr init = {
+        .send_cq = cq,
+        .recv_cq = cq,
+        .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1},
+        .qp_type = IBV_QPT_RC,
+        .qp_context = &signals,
+    };
+    struct ibv_qp *qp = ibv_create_qp(pd, &init);
+    CHECK(qp && qp->qp_context == &signals && qp->pd == pd && qp->send_cq == cq && qp->qp_type == IBV_QPT_RC);
+    CHECK(init.cap.max_recv_wr >= 4);
+    return qp;
+}
+
+static void to_init(struct ibv_qp *qp)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+    int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+    CHECK(ibv_modify_qp(qp, &attr, mask & ~IBV_QP_PORT) == EINVAL);
+    CHECK(ibv_modify_qp(qp, &attr, mask) == 0 && qp->state == IBV_QPS_INIT);
+}
+
+/* Of a list, the requests before the bad one are posted, and the bad one is named. */
+static void bad_request(void)
+{
+    struct ibv_context *context = open_first();
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, NULL, 0);
+    struct ibv_qp *qp = new_qp(pd, cq);
+    static char memory[64];
+    struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(mr && mr->addr == memory && mr->length == sizeof memory && mr->pd == pd);
+    struct ibv_sge sges[40];
+    for (int i = 0; i < 40; i++)
+        sges[i] = (struct ibv_sge){.addr = (uintptr_t)memory, .length = 1, .lkey = mr->lkey};
+    struct ibv_recv_wr requests[3] = {
+        {.wr_id = 1, .next = &requests[1], .sg_list = sges, .num_sge = 1},
+        {.wr_id = 2, .next = &requests[2], .sg_list = sges, .num_sge = 40},
+        {.wr_id = 3, .sg_list = sges, .num_sge = 1},
+    };
+    struct ibv_recv_wr *bad = NULL;
+    CHECK(ibv_post_recv(qp, requests, &bad) == EINVAL && bad == &requests[0]);
+    to_init(qp);
+    CHECK(ibv_post_recv(qp, requests, &bad) == EINVAL && bad == &requests[1]);
+    requests[1].num_sge = -1;
+    CHECK(ibv_post_recv(qp, requests, &bad) == EINVAL && bad == &requests[1]);
+    struct ibv_send_wr send = {.wr_id = 4, .sg_list = sges, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad_send = NULL;
+    CHECK(ibv_post_send(qp, &send, &bad_send) == EINVAL && bad_send == &send);
+
+    /* In the error state the two that were posted come back, flushed. */
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0);
+    struct ibv_wc wc[4];
+    CHECK(ibv_poll_cq(cq, 4, wc) == 2 && wc[0].wr_id == 1 && wc[0].status == IBV_WC_WR_FLUSH_ERR);
+    struct ibv_qp_init_attr init;
+    CHECK(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init) == 0 && attr.qp_state == IBV_QPS_ERR && init.send_cq == cq);
+
+    CHECK(ibv_dealloc_pd(pd) == EBUSY && ibv_destroy_cq(cq) == EBUSY);
+    CHECK(ibv_destroy_qp(qp) == 0 && ibv_dereg_mr(mr) == 0);
+    CHECK(ibv_dealloc_pd(pd) == 0 && ibv_destroy_cq(cq) == 0 && ibv_close_device(context) == 0);
+}
+
+/* NULL and nonsense are errors, not crashes. */
+static void nonsense(void)
+{
+    struct ibv_context *context = open_first();
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    union ibv_gid gid;
+    struct ibv_port_attr port;
+    CHECK(ibv_alloc_pd(NULL) == NULL && errno == EINVAL);
+    CHECK(ibv_open_device(NULL) == NULL && errno == EINVAL);
+    CHECK(ibv_dealloc_pd(NULL) == EINVAL);
+    CHECK(ibv_destroy_qp(NULL) == EINVAL && ibv_destroy_cq(NULL) == EINVAL && ibv_dereg_mr(NULL) == EINVAL);
+    CHECK(ibv_create_cq(context, -1, NULL, NULL, 0) == NULL && errno == EINVAL);
+    CHECK(ibv_create_cq(context, 1, NULL, NULL, 99) == NULL && errno == EINVAL);
+    CHECK(ibv_query_gid(context, 1, 9999, &gid) == -1 && errno == EINVAL);
+    CHECK(ibv_query_port(context, 9, &port) == EINVAL);
+    CHECK(ibv_reg_mr(pd, (void *)8192, 4096, IBV_ACCESS_LOCAL_WRITE) == NULL && errno == EFAULT);
+    CHECK(ibv_reg_mr(pd, &gid, sizeof gid, IBV_ACCESS_REMOTE_WRITE) == NULL && errno == EINVAL);
+    struct ibv_qp_init_attr init = {.qp_type = 77};
+    CHECK(ibv_create_qp(pd, &init) == NULL && errno == EINVAL);
+    CHECK(ibv_alloc_mw(pd, IBV_MW_TYPE_1) == NULL && errno == EOPNOTSUPP);
+    CHECK(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, 0, 0) == NULL && errno == EOPNOTSUPP);
+    CHECK(ibv_close_device(context) == 0);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } cases[] = {
+        {"cancel", cancel},           {"signal-goes-on", signal_goes_on}, {"signal-interrupts", signal_interrupts},
+        {"nonblocking", nonblocking}, {"forked", forked},                 {"bad-request", bad_request},
+        {"nonsense", nonsense},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (argc > 1 && strcmp(argv[1], cases[i].name) == 0) {
+            alarm(strncmp(argv[1], "signal", 6) ? 20 : 0);
+            cases[i].run();
+            return 0;
+        }
+    return 2;
+}

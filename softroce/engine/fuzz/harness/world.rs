@@ -1,0 +1,461 @@
+//! The engine under test: its memory, its queue pairs, and what must always hold for them.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use roce_wire::{Opcode, parse};
+use softroce_engine::{
+    Acks, CompletionRing, Config, CqId, Engine, MrInfo, PdId, PortConfig, QpConfig, RxMeta, Time, TxBatch,
+};
+use verbs_api::{
+    Access, AddressVector, Gid, GidEntry, GidType, Mtu, PortState, QpAttr, QpCap, QpState, QpType, SqSigType,
+    WcOpcode, WcStatus,
+};
+
+pub const OWN_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+pub const PEER_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+/// Bytes of a region.
+pub const REGION_BYTES: usize = 4096;
+const CANARY_BYTES: usize = 256;
+const CANARY: u8 = 0xc9;
+const STRIDE_BYTES: usize = REGION_BYTES + CANARY_BYTES;
+const REGIONS: usize = 5;
+/// Places in the completion queue that is polled seldom.
+const SMALL_CQ: u32 = 6;
+/// Packets after which the engine must have said everything.
+const PACKETS_MAX: usize = 4096;
+/// Set in the `wr_id` of receives.
+pub const RECEIVE: u64 = 1 << 63;
+
+/// What may happen to a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Region {
+    /// All rights.
+    Open,
+    /// The peer may read it. Nobody writes.
+    ReadOnly,
+    /// Only receives and the results of READs and atomics go there.
+    Local,
+    /// All rights, in another protection domain: out of reach.
+    Foreign,
+    /// All rights, until it is deregistered.
+    Doomed,
+}
+
+pub const ALL_REGIONS: [Region; REGIONS] = [
+    Region::Open,
+    Region::ReadOnly,
+    Region::Local,
+    Region::Foreign,
+    Region::Doomed,
+];
+
+/// A queue pair, and what its peer and its owner have a right to.
+pub struct Tracked {
+    pub qpn: u32,
+    pub uses_small_cq: bool,
+    /// Requests posted since RESET, and completed; for the small completion queue too, as far as it tells.
+    pub sends: Progress,
+    pub receives: Progress,
+    /// Packets that may still be answered by an acknowledgement of any kind.
+    acks_allowed: u64,
+    /// READ response and atomic response packets that were asked for.
+    responses_allowed: u64,
+    /// Congestion notifications that may be sent.
+    notifications_allowed: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    pub posted: u64,
+    pub completed: u64,
+}
+
+pub struct World {
+    pub engine: Engine,
+    pub now: Time,
+    pub acks: Acks,
+    pub pd: PdId,
+    pub cq: CqId,
+    pub small_cq: CqId,
+    ring: Arc<CompletionRing>,
+    small_ring: Arc<CompletionRing>,
+    pub qps: Vec<Tracked>,
+    pub regions: [MrInfo; REGIONS],
+    /// What the doomed region held when it was deregistered.
+    pub doomed: Option<Vec<u8>>,
+    memory: *mut u64,
+    batch: TxBatch,
+}
+
+/// The states of the queue pairs at the start.
+const STATES: [QpState; 7] = [
+    QpState::Reset,
+    QpState::Init,
+    QpState::Rtr,
+    QpState::Rts,
+    QpState::Rts,
+    QpState::Sqd,
+    QpState::Err,
+];
+/// Index of the one with the small completion queue.
+const ON_SMALL_CQ: usize = 4;
+const MEMORY_WORDS: usize = (CANARY_BYTES + REGIONS * STRIDE_BYTES) / 8;
+
+fn all_access() -> Access {
+    Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC
+}
+
+impl World {
+    pub fn new() -> World {
+        let mut engine = Engine::new(Config {
+            seed: 0x5eed,
+            qpn_base: 0x40,
+            qpn_count: 64,
+            ack_delay_ns: 20_000,
+            receive_buffer_bytes: 212_992,
+            initial_window_bytes: 0,
+            node_guid: 1,
+        });
+        let gid = GidEntry {
+            gid: Gid::from(OWN_IP),
+            index: 0,
+            port: 1,
+            gid_type: GidType::RoceV2,
+            interface_index: 1,
+        };
+        engine.set_port(PortConfig {
+            state: PortState::Active,
+            active_mtu: Mtu::Mtu1024,
+            gids: vec![gid],
+        });
+        let pd = engine.alloc_pd().unwrap();
+        let foreign = engine.alloc_pd().unwrap();
+        let (cq, ring) = engine.create_cq(1024).unwrap();
+        let (small_cq, small_ring) = engine.create_cq(SMALL_CQ).unwrap();
+        let fresh: Box<[u64]> = vec![u64::from_ne_bytes([CANARY; 8]); MEMORY_WORDS].into();
+        let memory = Box::into_raw(fresh).cast::<u64>();
+        let mut mrs = Vec::new();
+        for region in ALL_REGIONS {
+            let start = memory.wrapping_byte_add(offset_of(region)).cast::<u8>();
+            // SAFETY: within the memory just allocated, which lives until `World` and with it the engine is dropped.
+            unsafe { std::ptr::write_bytes(start, fill_of(region), REGION_BYTES) };
+            let (pd, access) = match region {
+                Region::Open | Region::Doomed => (pd, all_access()),
+                Region::ReadOnly => (pd, Access::REMOTE_READ),
+                Region::Local => (pd, Access::LOCAL_WRITE),
+                Region::Foreign => (foreign, all_access()),
+            };
+            // SAFETY: as above; nothing else touches the memory while the engine runs.
+            let mr = unsafe { engine.reg_mr(pd, start, REGION_BYTES, iova_of(region), access) };
+            mrs.push(mr.unwrap());
+        }
+        let mut world = World {
+            engine,
+            now: Time::from_nanos(1_000_000),
+            acks: Acks::Flush,
+            pd,
+            cq,
+            small_cq,
+            ring,
+            small_ring,
+            qps: Vec::new(),
+            regions: mrs.try_into().unwrap(),
+            doomed: None,
+            memory,
+            batch: TxBatch::new(64 << 10, 64),
+        };
+        for (index, state) in STATES.into_iter().enumerate() {
+            world.create_qp(index);
+            world.lead_to(index, state);
+        }
+        world
+    }
+
+    /// Create queue pair `index`, or create it anew.
+    pub fn create_qp(&mut self, index: usize) {
+        let uses_small_cq = index == ON_SMALL_CQ;
+        let cq = if uses_small_cq { self.small_cq } else { self.cq };
+        let init = QpConfig {
+            pd: self.pd,
+            qp_type: QpType::Rc,
+            send_cq: cq,
+            recv_cq: cq,
+            cap: QpCap {
+                max_send_wr: 8,
+                max_recv_wr: 8,
+                max_send_sge: 2,
+                max_recv_sge: 2,
+                max_inline_data: 64,
+            },
+            sq_sig: SqSigType::All,
+        };
+        let tracked = Tracked {
+            qpn: self.engine.create_qp(&init).unwrap().qpn,
+            uses_small_cq,
+            sends: Progress::default(),
+            receives: Progress::default(),
+            acks_allowed: 0,
+            responses_allowed: 0,
+            notifications_allowed: 0,
+        };
+        if index < self.qps.len() {
+            self.qps[index] = tracked;
+        } else {
+            self.qps.push(tracked);
+        }
+    }
+
+    /// Number of the queue pair that `index` talks to.
+    pub fn peer_qpn(index: usize) -> u32 {
+        0x100 + index as u32
+    }
+
+    /// From RESET to a state, by the shortest way.
+    fn lead_to(&mut self, index: usize, state: QpState) {
+        let way: &[QpState] = match state {
+            QpState::Reset => &[],
+            QpState::Init => &[QpState::Init],
+            QpState::Rtr => &[QpState::Init, QpState::Rtr],
+            QpState::Rts => &[QpState::Init, QpState::Rtr, QpState::Rts],
+            QpState::Sqd => &[QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd],
+            QpState::Sqe | QpState::Err => &[QpState::Init, QpState::Err],
+        };
+        for state in way {
+            let attr = World::attributes(index, *state);
+            self.engine
+                .modify_qp(self.now, self.qps[index].qpn, &attr)
+                .unwrap();
+        }
+    }
+
+    /// Through RESET to RTS, wherever it was.
+    pub fn revive(&mut self, index: usize) {
+        let qpn = self.qps[index].qpn;
+        let reset = World::attributes(index, QpState::Reset);
+        self.engine.modify_qp(self.now, qpn, &reset).unwrap();
+        self.note_reset(index);
+        self.lead_to(index, QpState::Rts);
+    }
+
+    /// All that is needed on the way to a state from the one before it.
+    pub fn attributes(index: usize, state: QpState) -> QpAttr {
+        let attr = QpAttr {
+            state: Some(state),
+            ..QpAttr::default()
+        };
+        match state {
+            QpState::Init => QpAttr {
+                pkey_index: Some(0),
+                port: Some(1),
+                access: Some(all_access()),
+                ..attr
+            },
+            QpState::Rtr => QpAttr {
+                av: Some(AddressVector {
+                    dgid: Some(Gid::from(PEER_IP)),
+                    port: 1,
+                    ..AddressVector::default()
+                }),
+                path_mtu: Some(Mtu::Mtu256),
+                dest_qpn: Some(World::peer_qpn(index)),
+                rq_psn: Some(0xff_fff0),
+                max_dest_rd_atomic: Some(2),
+                min_rnr_timer: Some(1),
+                ..attr
+            },
+            QpState::Rts => QpAttr {
+                timeout: Some(10),
+                retry_cnt: Some(2),
+                rnr_retry: Some(2),
+                sq_psn: Some(0xff_fff8),
+                max_rd_atomic: Some(2),
+                ..attr
+            },
+            QpState::Reset | QpState::Sqd | QpState::Sqe | QpState::Err => attr,
+        }
+    }
+
+    /// Everything that the world was before is forgotten: the queue pair is in RESET.
+    pub fn note_reset(&mut self, index: usize) {
+        let qp = &mut self.qps[index];
+        qp.sends.completed = qp.sends.posted;
+        qp.receives.completed = qp.receives.posted;
+    }
+
+    /// A datagram arrives from the peer's address, or from another.
+    pub fn take_in(&mut self, src: IpAddr, datagram: &[u8]) {
+        if let Ok(packet) = parse(datagram) {
+            let dest = packet.headers.bth.dest_qp.value();
+            if let Some(qp) = self.qps.iter_mut().find(|qp| qp.qpn == dest) {
+                qp.acks_allowed += 1;
+                qp.notifications_allowed += 1;
+                qp.responses_allowed += packet
+                    .headers
+                    .reth
+                    .map_or(1, |reth| u64::from(reth.dma_length.div_ceil(256)).max(1));
+            }
+        }
+        let meta = RxMeta {
+            src,
+            dst: OWN_IP,
+            source_port: 0xc000,
+            segment: 0,
+            traffic_class: 0,
+            hop_limit: 64,
+        };
+        self.engine.handle_datagram(self.now, &meta, datagram);
+    }
+
+    /// Take all outputs, and check them.
+    pub fn drain(&mut self) {
+        let mut count = 0;
+        loop {
+            self.batch.clear();
+            let more = self.engine.poll_transmit(self.now, &mut self.batch, self.acks);
+            for packet in self.batch.packets() {
+                note_sent(&mut self.qps, self.batch.bytes(packet));
+            }
+            count += self.batch.packets().len();
+            assert!(count < PACKETS_MAX, "the engine does not come to rest");
+            if !more {
+                break;
+            }
+            assert!(!self.batch.is_empty(), "more was promised, and nothing came");
+        }
+        for _ in 0..PACKETS_MAX {
+            if self.engine.poll_event().is_none() {
+                break;
+            }
+        }
+        assert_eq!(self.engine.poll_event(), None, "events do not end");
+        if let Some(deadline) = self.engine.poll_timeout() {
+            assert!(deadline > self.now, "{deadline} is due at {} still", self.now);
+        }
+        self.check_completions();
+    }
+
+    /// Each request of a queue pair completes once, in the order of its queue.
+    fn check_completions(&mut self) {
+        while let Some(wc) = self.ring.pop() {
+            let qp = self.qps.iter_mut().find(|qp| qp.qpn == wc.qp_num).unwrap();
+            let progress = if wc.wr_id & RECEIVE == 0 {
+                &mut qp.sends
+            } else {
+                &mut qp.receives
+            };
+            assert_eq!(wc.wr_id & !RECEIVE, progress.completed, "{wc:?}");
+            progress.completed += 1;
+            assert!(progress.completed <= progress.posted, "{wc:?}");
+            let is_receive = matches!(wc.opcode, WcOpcode::Recv | WcOpcode::RecvRdmaWithImm);
+            if wc.status == WcStatus::Success {
+                assert_eq!(is_receive, wc.wr_id & RECEIVE != 0, "{wc:?}");
+            }
+        }
+    }
+
+    /// Take from the completion queue that is polled seldom.
+    pub fn poll_small_cq(&mut self, count: usize) {
+        for _ in 0..count {
+            if self.small_ring.pop().is_none() {
+                return;
+            }
+        }
+    }
+
+    /// All work ends when its queue pair fails, and nobody wrote where nobody may.
+    pub fn finish(&mut self) {
+        for index in 0..self.qps.len() {
+            let qpn = self.qps[index].qpn;
+            let attr = World::attributes(index, QpState::Err);
+            if self.engine.modify_qp(self.now, qpn, &attr).is_ok() {
+                self.drain();
+                let qp = &self.qps[index];
+                if !qp.uses_small_cq {
+                    assert_eq!(qp.sends.completed, qp.sends.posted, "sends of {qpn:#x}");
+                    assert_eq!(qp.receives.completed, qp.receives.posted, "receives of {qpn:#x}");
+                }
+            }
+        }
+        self.check_memory();
+    }
+
+    fn check_memory(&self) {
+        for gap in 0..=REGIONS {
+            let canary = self.bytes(gap * STRIDE_BYTES, CANARY_BYTES);
+            assert!(
+                canary.iter().all(|byte| *byte == CANARY),
+                "canary {gap} was written"
+            );
+        }
+        for region in [Region::ReadOnly, Region::Foreign] {
+            let bytes = self.region(region);
+            assert!(
+                bytes.iter().all(|byte| *byte == fill_of(region)),
+                "{region:?} was written"
+            );
+        }
+        if let Some(before) = &self.doomed {
+            assert!(
+                *before == self.region(Region::Doomed),
+                "memory was written after its deregistration"
+            );
+        }
+    }
+
+    /// A copy of a region.
+    pub fn region(&self, region: Region) -> Vec<u8> {
+        self.bytes(offset_of(region), REGION_BYTES)
+    }
+
+    fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
+        assert!(offset + len <= MEMORY_WORDS * 8);
+        let mut out = vec![0; len];
+        // SAFETY: in bounds; the engine touches the memory only inside of calls of this same thread.
+        unsafe { std::ptr::copy_nonoverlapping(self.memory.cast::<u8>().add(offset), out.as_mut_ptr(), len) }
+        out
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // The engine's memory regions do nothing by themselves, so that the memory may go before the engine.
+        let words = std::ptr::slice_from_raw_parts_mut(self.memory, MEMORY_WORDS);
+        // SAFETY: it came from a box of this length, and nobody uses it any more.
+        drop(unsafe { Box::from_raw(words) });
+    }
+}
+
+/// A packet left: it must have been asked for.
+fn note_sent(qps: &mut [Tracked], bytes: &[u8]) {
+    let packet = parse(bytes).expect("what the engine sends can be read");
+    let bth = packet.headers.bth;
+    let index = bth.dest_qp.value() - World::peer_qpn(0);
+    let qp = &mut qps[index as usize];
+    let allowance = match bth.opcode {
+        Opcode::RC_ACKNOWLEDGE => &mut qp.acks_allowed,
+        Opcode::RC_ATOMIC_ACKNOWLEDGE
+        | Opcode::RC_READ_RESPONSE_FIRST
+        | Opcode::RC_READ_RESPONSE_MIDDLE
+        | Opcode::RC_READ_RESPONSE_LAST
+        | Opcode::RC_READ_RESPONSE_ONLY => &mut qp.responses_allowed,
+        Opcode::CNP => &mut qp.notifications_allowed,
+        _ => return,
+    };
+    *allowance = allowance
+        .checked_sub(1)
+        .unwrap_or_else(|| panic!("nothing asked for {packet}"));
+}
+
+/// Where a region begins for peers and work requests.
+pub fn iova_of(region: Region) -> u64 {
+    0x10_0000 * (1 + region as u64)
+}
+
+fn offset_of(region: Region) -> usize {
+    CANARY_BYTES + region as usize * STRIDE_BYTES
+}
+
+fn fill_of(region: Region) -> u8 {
+    0x11 * (1 + region as u8)
+}

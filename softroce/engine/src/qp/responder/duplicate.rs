@@ -1,0 +1,74 @@
+//! Requests that come again: never executed a second time, but for READs, which change nothing (IBA C9-105).
+#![forbid(unsafe_code)]
+
+use roce_wire::{Operation, Packet, Reth};
+use verbs_api::Access;
+
+use super::fault::Fault;
+use crate::psn::Seq;
+use crate::qp::Qp;
+use crate::qp::resources::Kind;
+use crate::qp::send_queue::packets_of;
+use crate::shared::Shared;
+
+impl Qp {
+    /// Serve a repeated request: never executed again, but for READs, which change nothing (IBA C9-105).
+    pub(super) fn handle_duplicate(&mut self, shared: &mut Shared, packet: &Packet<'_>, psn: Seq) {
+        shared.counters.duplicate_request += 1;
+        let Some(info) = packet.headers.bth.opcode.info() else {
+            return;
+        };
+        match info.operation {
+            Operation::Send | Operation::Write => {
+                // Not beyond a READ or atomic that came after it: that would say that its answer is lost.
+                let first = self.responder.resources.first_after(psn);
+                self.responder.ack_again = Some(first.unwrap_or(self.responder.expected).before());
+                self.make_ready(shared);
+            }
+            Operation::ReadRequest => self.repeat_read(shared, packet, psn),
+            Operation::CompareSwap | Operation::FetchAdd => {
+                let found = self.responder.resources.find(psn);
+                if let Some(Kind::Atomic { .. }) = found.map(|resource| resource.kind) {
+                    self.responder.resources.owe_again(psn, psn);
+                    self.make_ready(shared);
+                }
+            }
+            Operation::ReadResponse
+            | Operation::Acknowledge
+            | Operation::AtomicAcknowledge
+            | Operation::AtomicWrite
+            | Operation::CongestionNotification => {}
+        }
+    }
+
+    /// A READ came again, whole or in part: the same PSNs carry the same bytes. Anything else is dropped.
+    fn repeat_read(&mut self, shared: &mut Shared, packet: &Packet<'_>, psn: Seq) {
+        let (Some(resource), Some(reth)) = (self.responder.resources.find(psn), packet.headers.reth) else {
+            return;
+        };
+        let Kind::Read { va, rkey, length } = resource.kind else {
+            return;
+        };
+        let mtu = self.link.map_or(256, |link| link.mtu);
+        let skipped = u64::from(psn - resource.first) * u64::from(mtu);
+        let is_subset = reth.rkey == rkey
+            && reth.va == va.wrapping_add(skipped)
+            && skipped + u64::from(reth.dma_length) <= u64::from(length);
+        if !is_subset || self.check_duplicate_range(shared, &reth).is_err() {
+            return;
+        }
+        let end = psn + (packets_of(reth.dma_length, mtu) - 1);
+        if end > resource.last {
+            return;
+        }
+        self.responder.resources.owe_again(psn, end);
+        self.make_ready(shared);
+    }
+
+    fn check_duplicate_range(&self, shared: &Shared, reth: &Reth) -> Result<(), Fault> {
+        match reth.dma_length {
+            0 => Ok(()),
+            length => self.check_range(shared, reth.va, reth.rkey, length, Access::REMOTE_READ),
+        }
+    }
+}

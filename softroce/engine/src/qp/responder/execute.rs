@@ -1,0 +1,197 @@
+//! What requests do.
+#![forbid(unsafe_code)]
+
+use roce_wire::{ImmDt, OpcodeInfo, Operation, Packet, Position, Reth};
+use verbs_api::{WcFlags, WcOpcode, WcStatus};
+
+use super::Message;
+use super::fault::Fault;
+use crate::cq::Solicited;
+use crate::memory::AtomicOp;
+use crate::qp::Qp;
+use crate::qp::resources::Kind;
+use crate::qp::send_queue::{MAX_MESSAGE_BYTES, packets_of};
+use crate::shared::Shared;
+
+impl Qp {
+    pub(super) fn execute(
+        &mut self,
+        shared: &mut Shared,
+        packet: &Packet<'_>,
+        info: &OpcodeInfo,
+    ) -> Result<(), Fault> {
+        match info.operation {
+            Operation::Send => self.execute_send(shared, packet, info.position),
+            Operation::Write => self.execute_write(shared, packet, info.position),
+            Operation::ReadRequest => {
+                let Some(reth) = packet.headers.reth else {
+                    return Err(Fault::OpcodeInvalid);
+                };
+                self.execute_read(&reth);
+                Ok(())
+            }
+            Operation::CompareSwap | Operation::FetchAdd => {
+                self.execute_atomic(shared, packet, info.operation)
+            }
+            Operation::ReadResponse
+            | Operation::Acknowledge
+            | Operation::AtomicAcknowledge
+            | Operation::AtomicWrite
+            | Operation::CongestionNotification => Err(Fault::OpcodeInvalid),
+        }
+    }
+
+    fn execute_send(
+        &mut self,
+        shared: &mut Shared,
+        packet: &Packet<'_>,
+        position: Position,
+    ) -> Result<(), Fault> {
+        let received = match self.responder.message {
+            Message::Send { received } => received,
+            Message::None | Message::Write { .. } => 0,
+        };
+        let Some((wqe, sges)) = self.receive_queue.front() else {
+            return Err(Fault::NotReady);
+        };
+        let end = u64::from(received) + packet.payload.len() as u64;
+        if end > MAX_MESSAGE_BYTES {
+            return Err(Fault::Length);
+        }
+        if end > wqe.capacity {
+            return Err(Fault::ReceiveTooSmall);
+        }
+        if !packet.payload.is_empty() {
+            let scattered = shared
+                .memory
+                .scatter(self.id.pd, sges, u64::from(received), packet.payload);
+            scattered.map_err(|_| Fault::ReceiveBroken)?;
+        }
+        if !position.ends_message() {
+            self.responder.message = Message::Send { received: end as u32 };
+            return Ok(());
+        }
+        // No key of ours can be invalidated from afar yet: only memory windows of type 2 could.
+        if packet.headers.invalidate.is_some() {
+            return Err(Fault::CannotInvalidate);
+        }
+        self.complete_receive(shared, packet, WcOpcode::Recv, end as u32);
+        self.end_message();
+        Ok(())
+    }
+
+    fn execute_write(
+        &mut self,
+        shared: &mut Shared,
+        packet: &Packet<'_>,
+        position: Position,
+    ) -> Result<(), Fault> {
+        let (rkey, va, total, received) = match (self.responder.message, packet.headers.reth) {
+            (_, Some(reth)) => (verbs_api::RKey(reth.rkey.0), reth.va, reth.dma_length, 0),
+            (
+                Message::Write {
+                    rkey,
+                    va,
+                    total,
+                    received,
+                },
+                None,
+            ) => (rkey, va, total, received),
+            (Message::None | Message::Send { .. }, None) => return Err(Fault::OpcodeSequence),
+        };
+        if !packet.payload.is_empty() {
+            let at = va.wrapping_add(u64::from(received));
+            shared.memory.write_remote(self.id.pd, rkey, at, packet.payload)?;
+        }
+        let received = received + packet.payload.len() as u32;
+        if position.ends_message() {
+            if packet.headers.immediate.is_some() {
+                self.complete_receive(shared, packet, WcOpcode::RecvRdmaWithImm, total);
+            }
+            self.end_message();
+        } else {
+            self.responder.message = Message::Write {
+                rkey,
+                va,
+                total,
+                received,
+            };
+        }
+        Ok(())
+    }
+
+    /// Accept a READ: it is answered packet by packet later, and counts as done now (IBA C9-148).
+    fn execute_read(&mut self, reth: &Reth) {
+        let mtu = self.link.map_or(256, |link| link.mtu);
+        let first = self.responder.expected;
+        let last = first + (packets_of(reth.dma_length, mtu) - 1);
+        let kind = Kind::Read {
+            va: reth.va,
+            rkey: reth.rkey,
+            length: reth.dma_length,
+        };
+        self.responder.resources.store(first, last, kind);
+        self.responder.expected = last;
+        self.end_message();
+    }
+
+    fn execute_atomic(
+        &mut self,
+        shared: &mut Shared,
+        packet: &Packet<'_>,
+        operation: Operation,
+    ) -> Result<(), Fault> {
+        let Some(atomic) = packet.headers.atomic_eth else {
+            return Err(Fault::OpcodeInvalid);
+        };
+        let op = if operation == Operation::CompareSwap {
+            AtomicOp::CompareSwap {
+                compare: atomic.compare,
+                swap: atomic.swap_or_add,
+            }
+        } else {
+            AtomicOp::FetchAdd {
+                add: atomic.swap_or_add,
+            }
+        };
+        let original = shared
+            .memory
+            .atomic(self.id.pd, verbs_api::RKey(atomic.rkey.0), atomic.va, op)?;
+        let psn = self.responder.expected;
+        self.responder
+            .resources
+            .store(psn, psn, Kind::Atomic { original });
+        self.end_message();
+        Ok(())
+    }
+
+    fn end_message(&mut self) {
+        self.responder.message = Message::None;
+        self.responder.msn = self.responder.msn.next();
+    }
+
+    fn complete_receive(
+        &mut self,
+        shared: &mut Shared,
+        packet: &Packet<'_>,
+        opcode: WcOpcode,
+        byte_len: u32,
+    ) {
+        let Some(wqe) = self.receive_queue.pop() else {
+            return;
+        };
+        let mut wc = self.completion(wqe.wr_id, WcStatus::Success);
+        wc.opcode = opcode;
+        wc.byte_len = byte_len;
+        if let Some(ImmDt(imm)) = packet.headers.immediate {
+            wc.flags = WcFlags::WITH_IMM;
+            wc.imm = u32::from_be_bytes(imm);
+        }
+        let solicited = if packet.headers.bth.solicited {
+            Solicited::Yes
+        } else {
+            Solicited::No
+        };
+        shared.complete(self.id.recv_cq, wc, solicited);
+    }
+}

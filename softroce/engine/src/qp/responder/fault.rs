@@ -1,0 +1,140 @@
+//! Why a request is refused, and what that means to both sides.
+#![forbid(unsafe_code)]
+
+use roce_wire::{NakCode, Packet, RnrTimer, Syndrome};
+use verbs_api::{EventKind, WcStatus};
+
+use super::{Message, Nak, Silence};
+use crate::memory::MemoryFault;
+use crate::psn::Seq;
+use crate::qp::Qp;
+use crate::shared::Shared;
+
+/// Why a request is refused: the rows of the responder error table (IBA 9.9.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Not what may follow the packet before.
+    OpcodeSequence,
+    /// A reserved opcode, or an operation that this queue pair does not offer or permit.
+    OpcodeInvalid,
+    /// No receive request.
+    NotReady,
+    /// More READs and atomics than agreed.
+    TooManyReads,
+    /// Payload, padding or DMA length break the rules.
+    Length,
+    /// An atomic on an address that is not a multiple of eight.
+    Misaligned,
+    /// Key, domain, rights or bounds of the remote address.
+    RemoteAccess,
+    /// The message is longer than the receive request.
+    ReceiveTooSmall,
+    /// The receive request's memory cannot be written.
+    ReceiveBroken,
+    /// A SEND with invalidate whose key cannot be invalidated: class J, no NAK (IBA 9.9.6.3).
+    CannotInvalidate,
+}
+
+/// What a fault means to both sides.
+struct Verdict {
+    nak: Option<NakCode>,
+    /// Status of the receive request that is in use, if one is.
+    status: WcStatus,
+    /// Raised when no receive request is in use.
+    event: EventKind,
+}
+
+impl Fault {
+    fn verdict(self) -> Verdict {
+        let (nak, status, event) = match self {
+            Fault::OpcodeSequence
+            | Fault::OpcodeInvalid
+            | Fault::TooManyReads
+            | Fault::Length
+            | Fault::Misaligned => (
+                Some(NakCode::InvalidRequest),
+                WcStatus::RemInvReqErr,
+                EventKind::QpReqErr,
+            ),
+            Fault::RemoteAccess => (
+                Some(NakCode::RemoteAccess),
+                WcStatus::LocAccessErr,
+                EventKind::QpAccessErr,
+            ),
+            Fault::ReceiveTooSmall => (
+                Some(NakCode::InvalidRequest),
+                WcStatus::LocLenErr,
+                EventKind::QpReqErr,
+            ),
+            Fault::ReceiveBroken => (
+                Some(NakCode::RemoteOperational),
+                WcStatus::LocProtErr,
+                EventKind::QpFatal,
+            ),
+            Fault::CannotInvalidate => (None, WcStatus::RemInvReqErr, EventKind::QpAccessErr),
+            // Not an error of the queue pair; answered before it gets here.
+            Fault::NotReady => (None, WcStatus::Success, EventKind::QpReqErr),
+        };
+        Verdict { nak, status, event }
+    }
+}
+
+impl From<MemoryFault> for Fault {
+    fn from(fault: MemoryFault) -> Self {
+        match fault {
+            MemoryFault::Misaligned => Fault::Misaligned,
+            MemoryFault::BadKey
+            | MemoryFault::WrongPd
+            | MemoryFault::AccessDenied
+            | MemoryFault::OutOfBounds => Fault::RemoteAccess,
+        }
+    }
+}
+
+impl Qp {
+    /// Answer a request that cannot be served, and fail if it is that bad.
+    pub(super) fn refuse(&mut self, shared: &mut Shared, packet: &Packet<'_>, psn: Seq, fault: Fault) {
+        if fault == Fault::NotReady {
+            let code = self.attr.min_rnr_timer.unwrap_or(0);
+            let timer = RnrTimer::new(code & 0x1f).expect("five bits are a timer code");
+            shared.counters.send_rnr_err += 1;
+            self.responder.silence = Silence::UntilExpected;
+            self.responder.nak = Some(Nak::Refused {
+                psn,
+                syndrome: Syndrome::RnrNak(timer),
+            });
+            self.make_ready(shared);
+            return;
+        }
+        let verdict = fault.verdict();
+        let consumes = packet
+            .headers
+            .bth
+            .opcode
+            .info()
+            .is_some_and(|info| info.consumes_receive);
+        let is_checked_late = !matches!(fault, Fault::OpcodeSequence | Fault::OpcodeInvalid);
+        let holds_receive = match self.responder.message {
+            Message::Send { .. } => true,
+            Message::None | Message::Write { .. } => consumes && is_checked_late,
+        };
+        self.refuse_fatally(shared, psn, verdict.nak);
+        if holds_receive {
+            self.fail_receive(shared, verdict.status);
+        } else {
+            shared.raise(self.id.qpn.value(), verdict.event);
+            self.fail(shared);
+        }
+    }
+
+    /// Leave a last NAK behind the answers that are owed already.
+    pub(in crate::qp) fn refuse_fatally(&mut self, shared: &mut Shared, psn: Seq, code: Option<NakCode>) {
+        if let Some(code) = code {
+            self.responder.nak = Some(Nak::Refused {
+                psn,
+                syndrome: Syndrome::Nak(code),
+            });
+            self.make_ready(shared);
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! A tap on a fabric: every packet, both ways, into a pcapng file that Wireshark and `softroce decode` read.
+//!
+//! Packets are recorded one by one with their IP and UDP headers, also those that travelled as a train (a capture on the
+//! interface would show one huge datagram). What a socket does not show is filled in: the IPv4 identification is the one
+//! that the ICRC was computed with. Sent packets stand in the file when they have been handed to the system, whether
+//! or not it took them.
+//!
+//! The file is complete after every call of [`send`](Fabric::send) and [`recv`](Fabric::recv) that moved packets, so
+//! a process may exit or be killed at any moment. A disk that fills up ends the recording, not the traffic.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::os::fd::RawFd;
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use roce_wire::ROCE_V2_PORT;
+use roce_wire::pcap::{LinkType, NgWriter};
+use softroce_engine::{PortConfig, RxMeta, TxBatch};
+use verbs_api::{Error, Result};
+
+use crate::clock::Clock;
+use crate::fabric::{Fabric, FabricCounters};
+use frame::{FRAME_BYTES_MAX, FrameBuilder, Headers};
+
+mod frame;
+
+/// Bytes collected before they are written.
+const BUFFER_BYTES: usize = 1 << 18;
+/// Hop limit of packets that leave it to the system.
+const HOP_LIMIT_DEFAULT: u8 = 64;
+
+/// A capture file, which several taps of one process may share.
+#[derive(Clone)]
+pub struct Capture {
+    shared: Arc<Mutex<Recorder>>,
+    clock: Arc<dyn Clock>,
+    /// What to add to the clock for nanoseconds since 1970.
+    epoch_offset_ns: u64,
+}
+
+impl std::fmt::Debug for Capture {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Capture")
+            .field("shared", &self.shared)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Capture {
+    /// Create the file, or empty it. `%p` in its name becomes the number of the process, so that several processes
+    /// can be told the same name. Times are those of the clock, moved to now.
+    ///
+    /// # Errors
+    /// The file cannot be created or written.
+    pub fn create(path: &FilePath, clock: Arc<dyn Clock>) -> Result<Self> {
+        let path = PathBuf::from(
+            path.to_string_lossy()
+                .replace("%p", &std::process::id().to_string()),
+        );
+        let failed =
+            |error| Error::system(format!("cannot write the capture file {}", path.display()), error);
+        let file = File::create(&path).map_err(failed)?;
+        let epoch_ns = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_nanos() as u64);
+        let epoch_offset_ns = epoch_ns.saturating_sub(clock.now().as_nanos());
+        let capture = Capture::write_to(Box::new(file), clock, epoch_offset_ns).map_err(failed)?;
+        Ok(capture)
+    }
+
+    /// Record into anything else, with times counted from the start of the clock plus an offset.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn write_to(
+        output: Box<dyn Write + Send>,
+        clock: Arc<dyn Clock>,
+        epoch_offset_ns: u64,
+    ) -> io::Result<Self> {
+        let sink = Sink {
+            output,
+            buffer: Vec::with_capacity(BUFFER_BYTES),
+        };
+        let mut writer = NgWriter::new(sink, LinkType::RawIp)?;
+        writer.flush()?;
+        let recorder = Recorder {
+            writer: Some(writer),
+            frame: FrameBuilder::new(),
+        };
+        Ok(Capture {
+            shared: Arc::new(Mutex::new(recorder)),
+            clock,
+            epoch_offset_ns,
+        })
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.epoch_offset_ns + self.clock.now().as_nanos()
+    }
+}
+
+/// A fabric whose packets are recorded.
+#[derive(Debug)]
+pub struct Tap<F> {
+    inner: F,
+    /// `None` in a forked child.
+    capture: Option<Capture>,
+}
+
+impl<F: Fabric> Tap<F> {
+    /// Record what passes through `inner`.
+    pub fn new(inner: F, capture: Capture) -> Self {
+        Tap {
+            inner,
+            capture: Some(capture),
+        }
+    }
+}
+
+impl<F: Fabric> Fabric for Tap<F> {
+    fn send(&mut self, batch: &mut TxBatch) {
+        self.inner.send(batch);
+        let Some(capture) = self.capture.as_ref().filter(|_| !batch.is_empty()) else {
+            return;
+        };
+        let now_ns = capture.now_ns();
+        let mut recorder = capture.shared.lock();
+        for packet in batch.packets() {
+            let path = packet.path;
+            let headers = Headers {
+                src: path.src,
+                dst: path.dst,
+                // The one that it was sealed for; see the UDP fabric.
+                source_port: ROCE_V2_PORT,
+                traffic_class: path.traffic_class,
+                hop_limit: if path.hop_limit == 0 {
+                    HOP_LIMIT_DEFAULT
+                } else {
+                    path.hop_limit
+                },
+            };
+            recorder.record(now_ns, &headers, batch.bytes(packet));
+        }
+        recorder.flush();
+    }
+
+    fn recv(&mut self, sink: &mut dyn FnMut(&RxMeta, &[u8])) -> usize {
+        let Some(capture) = &self.capture else {
+            return self.inner.recv(sink);
+        };
+        let mut recorder = None;
+        let mut now_ns = 0;
+        // Looking at an empty socket costs neither a lock nor a clock.
+        let received = self.inner.recv(&mut |meta, packet| {
+            let recorder = recorder.get_or_insert_with(|| {
+                now_ns = capture.now_ns();
+                capture.shared.lock()
+            });
+            let headers = Headers {
+                src: meta.src,
+                dst: meta.dst,
+                source_port: meta.source_port,
+                traffic_class: meta.traffic_class,
+                hop_limit: meta.hop_limit,
+            };
+            recorder.record(now_ns, &headers, packet);
+            sink(meta, packet);
+        });
+        if let Some(mut recorder) = recorder {
+            recorder.flush();
+        }
+        received
+    }
+
+    fn fds(&self) -> Vec<RawFd> {
+        self.inner.fds()
+    }
+
+    fn counters(&self) -> FabricCounters {
+        self.inner.counters()
+    }
+
+    fn receive_pressure(&mut self) -> bool {
+        self.inner.receive_pressure()
+    }
+
+    fn receive_buffer_bytes(&self) -> u32 {
+        self.inner.receive_buffer_bytes()
+    }
+
+    fn port(&mut self) -> PortConfig {
+        self.inner.port()
+    }
+
+    fn port_changed(&mut self) -> bool {
+        self.inner.port_changed()
+    }
+
+    fn qpn_slice(&self) -> Range<u32> {
+        self.inner.qpn_slice()
+    }
+
+    fn close_in_child(&mut self) {
+        self.inner.close_in_child();
+        // Another thread of the parent may have held the lock when the child was made; then the file stays open in
+        // the child, which never writes to it.
+        if let Some(mut recorder) = self
+            .capture
+            .as_ref()
+            .and_then(|capture| capture.shared.try_lock())
+        {
+            recorder.abandon();
+        }
+        // Its memory is left alone: freeing is not allowed here.
+        std::mem::forget(self.capture.take());
+    }
+}
+
+/// The writing side, shared by the taps.
+struct Recorder {
+    /// `None` after an error.
+    writer: Option<NgWriter<Sink>>,
+    frame: FrameBuilder,
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder")
+            .field("is_writing", &self.writer.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Recorder {
+    fn record(&mut self, now_ns: u64, headers: &Headers, packet: &[u8]) {
+        let Some(writer) = &mut self.writer else { return };
+        let Some(frame) = self.frame.build(headers, packet) else {
+            return;
+        };
+        if let Err(error) = writer.write(now_ns, frame, None) {
+            self.give_up(&error);
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Some(Err(error)) = self.writer.as_mut().map(NgWriter::flush) {
+            self.give_up(&error);
+        }
+    }
+
+    fn give_up(&mut self, error: &io::Error) {
+        tracing::warn!("the capture ends here, its file cannot be written: {error}");
+        self.writer = None;
+    }
+
+    /// Forget what is not written yet, without closing or freeing anything.
+    fn abandon(&mut self) {
+        std::mem::forget(self.writer.take());
+    }
+}
+
+/// Collects what is written until it is flushed.
+struct Sink {
+    output: Box<dyn Write + Send>,
+    buffer: Vec<u8>,
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.buffer.len() + bytes.len() > BUFFER_BYTES {
+            self.flush()?;
+        }
+        self.buffer.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let written = self.output.write_all(&self.buffer);
+        self.buffer.clear();
+        written?;
+        self.output.flush()
+    }
+}
+
+// A packet never has to bypass the buffer.
+const _: () = assert!(FRAME_BYTES_MAX < BUFFER_BYTES);
+
+#[cfg(test)]
+mod tests;
