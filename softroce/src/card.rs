@@ -21,7 +21,13 @@ const BATCH_PACKETS: usize = 256;
 const BATCHES_PER_ROUND: usize = 4;
 /// How long the engine lets an acknowledgement wait for data to travel with, ns. Only a program that stops polling in
 /// the middle of a conversation ever waits so long: the next empty poll sends it.
-const ACK_DELAY_NS: u64 = 20_000;
+const ACK_DELAY_NS: u64 = 30_000;
+
+/// Requests under way behind which small ones may gather: below, the connection would run dry meanwhile.
+const UNDER_WAY: u64 = 2;
+/// So many requests, or bytes, are a train: they leave.
+const GATHERED_REQUESTS: u32 = 32;
+const GATHERED_BYTES: u64 = 32 * 1024;
 
 /// A round's way with acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +61,8 @@ pub(crate) struct Card {
     pub(crate) engine: Engine,
     fabric: Box<dyn Fabric>,
     batch: TxBatch,
+    /// Requests posted since packets were last built, and their bytes.
+    gathered: (u32, u64),
     pub(crate) listeners: Listeners,
 }
 
@@ -88,6 +96,7 @@ impl Card {
             engine,
             fabric,
             batch: TxBatch::new(BATCH_BYTES, BATCH_PACKETS),
+            gathered: (0, 0),
             listeners: Listeners::default(),
         }
     }
@@ -95,6 +104,7 @@ impl Card {
     /// Receive one round, run timers that are due, send, and pass events on. Bounded.
     pub(crate) fn round(&mut self, now: Time, acks: RoundAcks, pace: &Pace) -> Done {
         let engine = &mut self.engine;
+        engine.note_receive_pressure(self.fabric.receive_pressure());
         let received = self
             .fabric
             .recv(&mut |meta, datagram| engine.handle_datagram(now, meta, datagram));
@@ -116,9 +126,28 @@ impl Card {
 
     /// Send what a verb has made ready, and pass events on. Bounded.
     pub(crate) fn settle(&mut self, now: Time, pace: &Pace) -> Done {
+        if self.engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
+            // What it waits for may lie in the socket, if all threads slept too long: look there before it runs out.
+            return self.round(now, RoundAcks::WithAnswer, pace);
+        }
         let mut done = Done::default();
-        self.finish(now, Acks::Defer, pace, &mut done);
+        // A program that polls sends acknowledgements with its next poll; a message alone leaves sooner than in a train.
+        let acks = if pace.thread_watches() {
+            Acks::Hold
+        } else {
+            Acks::Defer
+        };
+        self.finish(now, acks, pace, &mut done);
         done
+    }
+
+    /// Whether a request of `bytes` just posted to `qpn` may wait for others, to leave with them as one train.
+    pub(crate) fn gathers(&mut self, qpn: u32, bytes: u64) -> bool {
+        self.gathered.0 += 1;
+        self.gathered.1 += bytes;
+        self.gathered.0 < GATHERED_REQUESTS
+            && self.gathered.1 < GATHERED_BYTES
+            && self.engine.requests_under_way(qpn) >= UNDER_WAY
     }
 
     /// Send every acknowledgement that waits.
@@ -127,6 +156,7 @@ impl Card {
     }
 
     fn finish(&mut self, now: Time, acks: Acks, pace: &Pace, done: &mut Done) {
+        self.gathered = (0, 0);
         for _ in 0..BATCHES_PER_ROUND {
             done.more = self.engine.poll_transmit(now, &mut self.batch, acks);
             if self.batch.is_empty() {

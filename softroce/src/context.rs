@@ -13,6 +13,7 @@ use crate::channel::{Channel, ChannelInner, ChannelShared};
 use crate::cq::Cq;
 use crate::device::{Device, Shared};
 use crate::events::AsyncQueue;
+use crate::exit;
 use crate::handle;
 use crate::pd::Pd;
 use crate::provider::Softroce;
@@ -37,6 +38,7 @@ pub(crate) struct ContextInner {
 impl Context {
     /// Open `device` once more; all contexts of a device share its port and its sockets.
     pub(crate) fn new(owner: Device) -> Result<Context> {
+        exit::watch();
         let queue =
             AsyncQueue::new().map_err(|e| Error::system("no descriptor for asynchronous events", e))?;
         let async_events = Arc::new(queue);

@@ -272,19 +272,26 @@ impl Shared {
         Ok(result)
     }
 
-    /// Post sends inside the gate, waiting for it. What can leave leaves at once; acknowledgements travel behind it.
+    /// Post sends to the queue pair `qpn` inside the gate, waiting for it. `f` tells how many bytes it posted.
+    ///
+    /// What can leave leaves at once, with acknowledgements behind it. Only while a program polls and requests of the
+    /// queue pair are under way do small ones gather: the next poll sends them as one train, or the background thread
+    /// does when no poll comes.
     pub(crate) fn post(
         &self,
-        f: impl FnOnce(&mut Card, Time) -> Result<(), PostError>,
+        qpn: u32,
+        f: impl FnOnce(&mut Card, Time) -> (u64, Result<(), PostError>),
     ) -> Result<(), PostError> {
         self.check_owner()
             .map_err(|error| PostError { posted: 0, error })?;
         let mut guard = self.gate.enter();
         let now = self.clock.now();
-        let result = f(&mut guard, now);
+        let (bytes, result) = f(&mut guard, now);
         match self.mode {
             ProgressMode::Auto => {
-                let _ = guard.settle(now, &self.pace);
+                if !self.pace.thread_watches() || !guard.gathers(qpn, bytes) {
+                    let _ = guard.settle(now, &self.pace);
+                }
             }
             ProgressMode::ThreadOnly => self.pace.wake_sleeper(),
             ProgressMode::Manual => {}
@@ -323,13 +330,17 @@ impl Shared {
         guard.clear_again();
         let _ = guard.round(now, RoundAcks::WithAnswer, &self.pace);
         self.pace.deadline_is(guard.engine.poll_timeout());
-        guard.leave()
+        let left = guard.leave();
+        self.pace.ring();
+        left
     }
 
     /// Leave after something that was no round.
     pub(crate) fn leave(&self, guard: Inside<'_>) {
         self.pace.deadline_is(guard.engine.poll_timeout());
-        if guard.leave() == Left::Again && self.mode == ProgressMode::Auto {
+        let left = guard.leave();
+        self.pace.ring();
+        if left == Left::Again && self.mode == ProgressMode::Auto {
             self.rounds_for_others();
         }
     }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use verbs_api::{Error, Result};
 
+use crate::card::Card;
 use crate::device::Shared;
 use crate::gate::Gate;
 use crate::os;
@@ -30,6 +31,33 @@ struct Registry {
     devices: Gate<Vec<Arc<Shared>>>,
     /// A fork in progress is inside the gate.
     held: AtomicBool,
+    /// Inside while a device opens: its sockets are not registered yet, and would slip into a child.
+    opening: Gate<()>,
+    /// A fork in progress is inside that gate.
+    opening_held: AtomicBool,
+}
+
+/// Watch for forks from now on.
+fn registry() -> Result<&'static Registry> {
+    static WATCHING: AtomicBool = AtomicBool::new(false);
+    let registry = REGISTRY.get_or_init(|| Registry {
+        devices: Gate::new(Vec::new()),
+        held: AtomicBool::new(false),
+        opening: Gate::new(()),
+        opening_held: AtomicBool::new(false),
+    });
+    if !WATCHING.swap(true, Ordering::AcqRel) {
+        os::at_fork(prepare, parent, child).map_err(|e| Error::system("cannot watch for forks", e))?;
+    }
+    Ok(registry)
+}
+
+/// Open a device, its registration included, with no fork in the middle of it.
+pub(crate) fn open<R>(open: impl FnOnce() -> Result<R>) -> Result<R> {
+    let guard = registry()?.opening.enter();
+    let result = open();
+    let _ = guard.leave();
+    result
 }
 
 /// This process's generation.
@@ -39,15 +67,7 @@ pub(crate) fn generation() -> u32 {
 
 /// Close this device in every child from now on.
 pub(crate) fn register(shared: &Arc<Shared>) -> Result<()> {
-    static WATCHING: AtomicBool = AtomicBool::new(false);
-    let registry = REGISTRY.get_or_init(|| Registry {
-        devices: Gate::new(Vec::new()),
-        held: AtomicBool::new(false),
-    });
-    if !WATCHING.swap(true, Ordering::AcqRel) {
-        os::at_fork(prepare, parent, child).map_err(|e| Error::system("cannot watch for forks", e))?;
-    }
-    let mut devices = registry.devices.enter();
+    let mut devices = registry()?.devices.enter();
     devices.push(shared.clone());
     let _ = devices.leave();
     Ok(())
@@ -67,6 +87,10 @@ pub(crate) fn forget(shared: &Arc<Shared>) {
 /// Before the fork, in the forking thread: bring all devices to rest.
 extern "C" fn prepare() {
     let Some(registry) = REGISTRY.get() else { return };
+    if let Some(opening) = registry.opening.enter_within(PATIENCE) {
+        std::mem::forget(opening);
+        registry.opening_held.store(true, Ordering::Relaxed);
+    }
     let Some(devices) = registry.devices.enter_within(PATIENCE) else {
         return;
     };
@@ -83,6 +107,10 @@ extern "C" fn prepare() {
 /// After the fork, in the parent: everything goes on.
 extern "C" fn parent() {
     let Some(registry) = REGISTRY.get() else { return };
+    if registry.opening_held.swap(false, Ordering::Relaxed) {
+        // SAFETY: `prepare` ran in this thread and forgot a guard, which is resumed only here.
+        let _ = unsafe { registry.opening.resume() }.leave();
+    }
     if !registry.held.swap(false, Ordering::Relaxed) {
         return;
     }
@@ -112,6 +140,9 @@ extern "C" fn child() {
     // SAFETY: this is the only thread, and its guard is forgotten. The old list is leaked: another thread of the
     // parent may have been about to change it.
     unsafe { registry.devices.reset(Vec::new()) };
+    registry.opening_held.store(false, Ordering::Relaxed);
+    // SAFETY: as above.
+    unsafe { registry.opening.reset(()) };
 }
 
 fn close(shared: &Shared) {
@@ -127,4 +158,20 @@ fn close(shared: &Shared) {
             unsafe { os::close_raw(*fd) };
         }
     }
+}
+
+/// Do something in the gate of every open device, as far as that is had soon: `exit` may have been called by a signal
+/// handler that interrupted a verb of this very thread.
+pub(crate) fn visit_open(mut visit: impl FnMut(&Shared, &mut Card)) {
+    let Some(registry) = REGISTRY.get() else { return };
+    let Some(devices) = registry.devices.enter_within(PATIENCE) else {
+        return;
+    };
+    for shared in devices.iter().filter(|shared| shared.is_owned()) {
+        if let Some(mut guard) = shared.gate.enter_within(PATIENCE) {
+            visit(shared, &mut guard);
+            shared.leave(guard);
+        }
+    }
+    let _ = devices.leave();
 }

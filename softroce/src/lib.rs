@@ -19,6 +19,7 @@ mod context;
 mod cq;
 mod device;
 mod events;
+mod exit;
 mod fork;
 mod gate;
 mod handle;

@@ -79,6 +79,58 @@ impl AsFd for EventFd {
     }
 }
 
+/// A timer whose descriptor is readable once it has run out.
+#[derive(Debug)]
+pub(crate) struct TimerFd(OwnedFd);
+
+impl TimerFd {
+    /// Not running. Closed on exec, never blocking.
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: no pointers are passed.
+        let fd =
+            unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new, and nobody else owns it.
+        Ok(TimerFd(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Run out `after` from now, and not before, whatever was set earlier. It is unreadable until then.
+    pub(crate) fn set(&self, after: Duration) {
+        let zero = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let value = libc::timespec {
+            tv_sec: after.as_secs().min(i32::MAX as u64) as _,
+            // All zero would stop the timer.
+            tv_nsec: after.subsec_nanos().max(1) as _,
+        };
+        let setting = libc::itimerspec {
+            it_interval: zero,
+            it_value: value,
+        };
+        // SAFETY: a live setting, and nothing to be written back.
+        unsafe { libc::timerfd_settime(self.0.as_raw_fd(), 0, &raw const setting, std::ptr::null_mut()) };
+    }
+}
+
+impl TimerFd {
+    /// Make it unreadable, should it have run out.
+    pub(crate) fn clear(&self) {
+        let mut count = [0u8; 8];
+        // SAFETY: eight writable bytes; the descriptor does not block.
+        unsafe { libc::read(self.0.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+    }
+}
+
+impl AsFd for TimerFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 fn is_readable(fd: BorrowedFd<'_>) -> bool {
     wait_readable(&mut [poll_entry(fd.as_raw_fd())], Some(Duration::ZERO))
 }
@@ -133,6 +185,79 @@ pub(crate) fn become_background_thread() {
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut());
         libc::prctl(libc::PR_SET_TIMERSLACK, 1_000u64, 0, 0, 0);
     }
+    ask_for_short_slices();
+}
+
+/// The scheduling attributes of `sched_setattr(2)`, first version.
+#[repr(C)]
+#[derive(Default)]
+struct SchedulingAttributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime_ns: u64,
+    deadline_ns: u64,
+    period_ns: u64,
+}
+
+/// Ask for the shortest time slices: from Linux 6.12 on, a thread that wakes then takes the processor from one that has
+/// longer ones, such as a program that spins on its memory and would else keep it for milliseconds. Elsewhere it does
+/// nothing.
+fn ask_for_short_slices() {
+    const SHORTEST_NS: u64 = 100_000;
+    let mut attributes = SchedulingAttributes::default();
+    let size = size_of::<SchedulingAttributes>() as u32;
+    // SAFETY: the structure is live and as long as said; it concerns the calling thread only.
+    unsafe {
+        if libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) != 0 {
+            return;
+        }
+        attributes.size = size;
+        if attributes.policy == libc::SCHED_OTHER as u32 {
+            attributes.runtime_ns = SHORTEST_NS;
+            libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0);
+        }
+    }
+}
+
+/// Tells whether more threads want to run than there are processors.
+#[derive(Debug)]
+pub(crate) struct Crowd {
+    /// `/proc/loadavg`, or nothing where it cannot be had.
+    load: Option<std::fs::File>,
+    processors: u32,
+}
+
+impl Crowd {
+    pub(crate) fn new() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+        Crowd {
+            load: std::fs::File::open("/proc/loadavg").ok(),
+            processors,
+        }
+    }
+
+    /// Whether somebody waits for a processor now. About 1 µs. Does not allocate.
+    pub(crate) fn is_there(&self) -> bool {
+        use std::os::unix::fs::FileExt;
+        let mut text = [0u8; 64];
+        let Some(length) = self
+            .load
+            .as_ref()
+            .and_then(|load| load.read_at(&mut text, 0).ok())
+        else {
+            return false;
+        };
+        running(&text[..length]).is_some_and(|running| running > self.processors)
+    }
+}
+
+/// The number of runnable threads in the text of `/proc/loadavg`: `0.20 0.18 0.12 1/80 11206`.
+fn running(text: &[u8]) -> Option<u32> {
+    let field = std::str::from_utf8(text).ok()?.split(' ').nth(3)?;
+    field.split_once('/')?.0.parse().ok()
 }
 
 /// Block all signals for the calling thread while `f` runs, so that a thread started in it never takes one.
@@ -187,6 +312,15 @@ pub(crate) fn random_u64() -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
+/// Run `last` when this process ends by `exit` or by returning from `main`.
+pub(crate) fn at_exit(last: extern "C" fn()) -> io::Result<()> {
+    // SAFETY: functions live as long as the code does; a library that is unloaded has its handlers run then.
+    match unsafe { libc::atexit(last) } {
+        0 => Ok(()),
+        _ => Err(io::Error::from_raw_os_error(libc::ENOMEM)),
+    }
+}
+
 /// Run `prepare` before every fork of this process, and `parent` and `child` after it in the two.
 pub(crate) fn at_fork(
     prepare: extern "C" fn(),
@@ -213,4 +347,29 @@ pub(crate) fn at_fork(
 pub(crate) unsafe fn close_raw(fd: RawFd) {
     // SAFETY: the caller's promise.
     unsafe { libc::close(fd) };
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_runnable_threads_is_read() {
+        assert_eq!(running(b"0.20 0.18 0.12 3/80 11206\n"), Some(3));
+        assert_eq!(running(b"0.20 0.18"), None);
+        assert_eq!(running(b""), None);
+    }
+
+    #[test]
+    fn an_event_descriptor_is_raised_once_and_lowered_once() {
+        let event = EventFd::new().unwrap();
+        assert!(!is_readable(event.as_fd()));
+        event.raise();
+        event.raise();
+        assert!(is_readable(event.as_fd()));
+        event.lower();
+        assert!(!is_readable(event.as_fd()));
+        event.lower();
+        assert!(!event.is_nonblocking());
+    }
 }

@@ -3,20 +3,24 @@
 //! The background thread *serves* (rounds, spinning for a moment after traffic), *sleeps* on the sockets until a
 //! packet, a deadline or the waker, or *watches*: it gives way to a program that polls, looking up now and then whether
 //! it still does. It changes between these while it is inside the gate, and verbs that need it elsewhere look at its
-//! state while *they* are inside: no wake-up can be lost between the two.
+//! state while *they* are inside: no wake-up can be lost between the two. The waker itself is rung outside
+//! ([`Pace::ring`]), for the thread may take the core at once and would find the gate shut.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use softroce_engine::Time;
 
-use crate::os::EventFd;
+use crate::os::{EventFd, TimerFd};
 
-/// The background thread gives way while the last poll is not older than this, ns.
-pub(crate) const GIVES_WAY_NS: u64 = 50_000;
-/// How often it looks up meanwhile, ns. With [`GIVES_WAY_NS`] it takes over within 200 µs of the last poll.
-pub(crate) const LOOKS_UP_NS: u64 = 130_000;
-
+/// The background thread gives way to a program that polled not longer ago than this, ns.
+const GIVES_WAY_NS: u64 = 50_000;
+/// A polling program holds the thread off by setting its timer anew after so long, ns. Setting it costs 5 µs on a
+/// virtual machine, and waking up to look costs 20 µs: hence a timer that a poll moves, and moves seldom.
+const HOLDS_OFF_AFTER_NS: u64 = 90_000;
+/// The timer's time, ns: the thread takes over 100 to 190 µs after the last poll.
+const TAKES_OVER_AFTER_NS: u64 = 190_000;
 const SERVES: u32 = 0;
 const SLEEPS: u32 = 1;
 const WATCHES: u32 = 2;
@@ -25,22 +29,41 @@ const WATCHES: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct Pace {
     /// `None` without a background thread.
-    waker: Option<EventFd>,
+    bells: Option<Bells>,
     stop: AtomicBool,
     /// When a thread of the program last received, ns; 0 is never.
     last_poll_ns: AtomicU64,
     /// Armed completion queues: programs that will sleep rather than poll.
     armed_cqs: AtomicU32,
     thread: AtomicU32,
+    /// When the watching thread was last held off, ns.
+    held_off_ns: AtomicU64,
+    /// When the timer runs out, ns; a time in the past when it is not running.
+    runs_out_ns: AtomicU64,
+    /// The waker is to be rung.
+    wanted: AtomicBool,
     /// Until when the thread sleeps, ns.
     sleeps_until_ns: AtomicU64,
+}
+
+/// What ends the thread's rest.
+#[derive(Debug)]
+pub(crate) struct Bells {
+    /// Rung by whoever needs the thread.
+    pub(crate) waker: EventFd,
+    /// Runs out when the program has not polled for a while (watching), or at the engine's next deadline (sleeping).
+    pub(crate) timer: TimerFd,
 }
 
 impl Pace {
     /// For a device with a background thread.
     pub(crate) fn with_thread() -> io::Result<Self> {
+        let bells = Bells {
+            waker: EventFd::new()?,
+            timer: TimerFd::new()?,
+        };
         Ok(Pace {
-            waker: Some(EventFd::new()?),
+            bells: Some(bells),
             ..Pace::without_thread()
         })
     }
@@ -48,25 +71,47 @@ impl Pace {
     /// For a device without.
     pub(crate) fn without_thread() -> Self {
         Pace {
-            waker: None,
+            bells: None,
+            held_off_ns: AtomicU64::new(0),
+            runs_out_ns: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             last_poll_ns: AtomicU64::new(0),
+            wanted: AtomicBool::new(false),
             armed_cqs: AtomicU32::new(0),
             thread: AtomicU32::new(SERVES),
             sleeps_until_ns: AtomicU64::new(u64::MAX),
         }
     }
 
-    /// A thread of the program does a round at `now`.
+    /// A thread of the program does a round at `now`. Call inside the gate.
     pub(crate) fn polled(&self, now: Time) {
-        self.last_poll_ns.store(now.as_nanos(), Ordering::Relaxed);
+        let now_ns = now.as_nanos();
+        self.last_poll_ns.store(now_ns, Ordering::Relaxed);
+        if now_ns.saturating_sub(self.held_off_ns.load(Ordering::Relaxed)) >= HOLDS_OFF_AFTER_NS
+            && self.thread_watches()
+        {
+            self.hold_off(now_ns);
+        }
+    }
+
+    fn hold_off(&self, now_ns: u64) {
+        self.held_off_ns.store(now_ns, Ordering::Relaxed);
+        self.set_timer(now_ns, TAKES_OVER_AFTER_NS);
+    }
+
+    fn set_timer(&self, now_ns: u64, after_ns: u64) {
+        self.runs_out_ns
+            .store(now_ns.saturating_add(after_ns), Ordering::Relaxed);
+        if let Some(bells) = &self.bells {
+            bells.timer.set(Duration::from_nanos(after_ns));
+        }
     }
 
     /// A completion queue was armed. Call inside the gate.
     pub(crate) fn armed(&self) {
         self.armed_cqs.fetch_add(1, Ordering::Relaxed);
         if self.thread.load(Ordering::Relaxed) == WATCHES {
-            self.wake();
+            self.wanted.store(true, Ordering::Relaxed);
         }
     }
 
@@ -92,10 +137,7 @@ impl Pace {
 
     /// Wake the thread if it would sleep beyond the engine's next deadline. Call inside the gate.
     pub(crate) fn deadline_is(&self, deadline: Option<Time>) {
-        let Some(deadline) = deadline else { return };
-        if self.thread.load(Ordering::Relaxed) == SLEEPS
-            && deadline.as_nanos() < self.sleeps_until_ns.load(Ordering::Relaxed)
-        {
+        if deadline.is_some_and(|d| d.as_nanos() < self.sleeps_until_ns.load(Ordering::Relaxed)) {
             self.wake_sleeper();
         }
     }
@@ -105,13 +147,20 @@ impl Pace {
         if self.thread.load(Ordering::Relaxed) == SLEEPS {
             // Once is enough: it is as good as serving now.
             self.thread.store(SERVES, Ordering::Relaxed);
+            self.wanted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Ring the waker, if that was found to be needed. Call outside the gate.
+    pub(crate) fn ring(&self) {
+        if self.wanted.load(Ordering::Relaxed) && self.wanted.swap(false, Ordering::Relaxed) {
             self.wake();
         }
     }
 
     fn wake(&self) {
-        if let Some(waker) = &self.waker {
-            waker.raise();
+        if let Some(bells) = &self.bells {
+            bells.waker.raise();
         }
     }
 
@@ -133,20 +182,34 @@ impl Pace {
         self.thread.store(SERVES, Ordering::Relaxed);
     }
 
-    /// It watches from now on. Call inside the gate.
-    pub(crate) fn watch(&self) {
+    /// It watches from `now` on. Call inside the gate.
+    pub(crate) fn watch(&self, now: Time) {
         self.thread.store(WATCHES, Ordering::Relaxed);
+        self.hold_off(now.as_nanos());
     }
 
-    /// It sleeps from now on, until `deadline` at the latest. Call inside the gate.
-    pub(crate) fn sleep(&self, deadline: Option<Time>) {
-        self.sleeps_until_ns
-            .store(deadline.unwrap_or(Time::MAX).as_nanos(), Ordering::Relaxed);
+    /// It sleeps from `now` on, until `until` at the latest. Call inside the gate.
+    ///
+    /// A timer that runs out earlier is left as it is: waking once for nothing is cheaper than setting it each time.
+    pub(crate) fn sleep(&self, now: Time, until: Time) {
+        let runs_out_ns = self.runs_out_ns.load(Ordering::Relaxed);
+        if until != Time::MAX && !(now.as_nanos() < runs_out_ns && runs_out_ns <= until.as_nanos()) {
+            self.set_timer(now.as_nanos(), until.since(now));
+        }
+        self.sleeps_until_ns.store(until.as_nanos(), Ordering::Relaxed);
         self.thread.store(SLEEPS, Ordering::Relaxed);
     }
 
-    /// The descriptor that wakes it.
-    pub(crate) fn waker(&self) -> Option<&EventFd> {
-        self.waker.as_ref()
+    /// The timer has run out.
+    pub(crate) fn timer_ran_out(&self) {
+        self.runs_out_ns.store(0, Ordering::Relaxed);
+        if let Some(bells) = &self.bells {
+            bells.timer.clear();
+        }
+    }
+
+    /// What ends its rest.
+    pub(crate) fn bells(&self) -> Option<&Bells> {
+        self.bells.as_ref()
     }
 }

@@ -131,7 +131,7 @@ impl Slot {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             // In a forked child the holder may be a thread of the parent, which will never let go.
             Err(TryLockError::WouldBlock) if self.generation != fork::generation() => {
-                return open_udp(&self.info.name, address, options, recording);
+                return fork::open(|| open_udp(&self.info.name, address, options, recording));
             }
             Err(TryLockError::WouldBlock) => open.lock().unwrap_or_else(PoisonError::into_inner),
         };
@@ -139,7 +139,7 @@ impl Slot {
         if let Some(device) = open.upgrade().filter(|device| device.shared().is_owned()) {
             return Ok(device);
         }
-        let device = open_udp(&self.info.name, address, options, recording)?;
+        let device = fork::open(|| open_udp(&self.info.name, address, options, recording))?;
         *open = device.downgrade();
         Ok(device)
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use softroce_engine::{QpConfig, SendOperation, SendRequest};
 use verbs_api::{
-    Error, Object, PostError, QpAttr, QpCap, QpInit, QpState, QpType, RecvWr, Refused, Result, SendOp, SendWr,
+    Error, Object, Payload, PostError, QpAttr, QpCap, QpInit, QpState, QpType, RecvWr, Refused, Result,
+    SendOp, SendWr,
 };
 
 use crate::cq::Cq;
@@ -166,19 +167,16 @@ impl verbs_api::QueuePair for Qp {
     }
 
     fn post_send(&self, requests: &[SendWr<'_, Softroce>]) -> Result<(), PostError> {
-        self.device.post(|card, now| {
+        self.device.post(self.qpn, |card, now| {
+            let mut bytes = 0;
             for (posted, request) in requests.iter().enumerate() {
-                let failed = |error| PostError { posted, error };
-                let request = SendRequest {
-                    wr_id: request.wr_id,
-                    op: operation(&request.op).map_err(failed)?,
-                    payload: request.payload,
-                    flags: request.flags,
-                    xrc_srqn: request.xrc_srqn,
-                };
-                card.engine.post_send(now, self.qpn, &request).map_err(failed)?;
+                let request = in_engine_terms(request);
+                if let Err(error) = card.engine.post_send(now, self.qpn, &request) {
+                    return (bytes, Err(PostError { posted, error }));
+                }
+                bytes += length(&request.payload);
             }
-            Ok(())
+            (bytes, Ok(()))
         })
     }
 
@@ -193,9 +191,15 @@ impl verbs_api::QueuePair for Qp {
     }
 }
 
-/// The operation in the engine's terms.
-fn operation(op: &SendOp<'_, Softroce>) -> Result<SendOperation> {
-    Ok(match *op {
+fn length(payload: &Payload<'_>) -> u64 {
+    match payload {
+        Payload::Sges(sges) => sges.iter().map(|sge| u64::from(sge.length)).sum(),
+        Payload::Inline(bytes) => bytes.len() as u64,
+    }
+}
+
+fn in_engine_terms<'a>(request: &SendWr<'a, Softroce>) -> SendRequest<'a> {
+    let op = match request.op {
         SendOp::Send { imm } => SendOperation::Send { imm },
         SendOp::SendWithInvalidate { rkey } => SendOperation::SendWithInvalidate { rkey },
         SendOp::SendTo { ah, .. } => match *ah {},
@@ -225,5 +229,12 @@ fn operation(op: &SendOp<'_, Softroce>) -> Result<SendOperation> {
         },
         SendOp::LocalInvalidate { rkey } => SendOperation::LocalInvalidate { rkey },
         SendOp::BindMw { mw, .. } => match *mw {},
-    })
+    };
+    SendRequest {
+        wr_id: request.wr_id,
+        op,
+        payload: request.payload,
+        flags: request.flags,
+        xrc_srqn: request.xrc_srqn,
+    }
 }

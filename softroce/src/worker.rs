@@ -5,7 +5,6 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use softroce_engine::Time;
 
@@ -13,8 +12,8 @@ use crate::card::RoundAcks;
 use crate::device::Shared;
 use crate::gate::Left;
 use crate::options::ProgressMode;
-use crate::os::{self, EventFd, poll_entry, wait_readable};
-use crate::pace::LOOKS_UP_NS;
+use crate::os::{self, Crowd, poll_entry, wait_readable};
+use crate::pace::Bells;
 
 /// After traffic, the thread looks for more for so long before it sleeps, ns: a wake-up costs 5 µs and more.
 const SPIN_NS: u64 = 50_000;
@@ -22,8 +21,13 @@ const SPIN_NS: u64 = 50_000;
 const LOOKS_BEFORE_YIELD: u32 = 3;
 /// A yield that takes longer than this, ns, went to somebody who needs the core more: sleep instead of spinning.
 const CONTENDED_NS: u64 = 4_000;
+/// Pause in spinning after finding more threads than processors, ns.
+const CROWDED_NS: u64 = 500_000;
 /// Pause in spinning after a contended yield, ns; doubles with each, up to the second number.
 const PENALTY_NS: (u64, u64) = (1_000_000, 256_000_000);
+
+/// After traffic, the thread looks up at least so often, ns, until it finds nothing any more.
+const RESTLESS_NS: u64 = 20_000_000;
 
 /// What to do after a round.
 enum Next {
@@ -31,68 +35,63 @@ enum Next {
     Spin,
     /// Give way to a polling program.
     Watch,
-    /// Sleep until the deadline, a packet or the waker.
-    Sleep(Option<Time>),
+    /// Sleep until the timer, a packet or the waker.
+    Sleep,
 }
 
 /// Serve until told to stop.
-pub(crate) fn run(shared: &Shared, waker: &EventFd) {
+fn run(shared: &Shared, bells: &Bells) {
     os::become_background_thread();
-    let waker_entry = poll_entry(waker.as_fd().as_raw_fd());
     let guard = shared.gate.enter();
-    let mut entries = vec![waker_entry];
+    // In this order: the part of the list that ends a rest depends on its kind.
+    let mut entries = vec![
+        poll_entry(bells.timer.as_fd().as_raw_fd()),
+        poll_entry(bells.waker.as_fd().as_raw_fd()),
+    ];
     entries.extend(guard.fds().into_iter().map(poll_entry));
     shared.leave(guard);
-    let mut spin = Spin::default();
+    const TIMER: usize = 0;
+    const WAKER: usize = 1;
+    let mut spin = Spin::new();
     while !shared.pace.is_stopping() {
         match serve(shared, &mut spin) {
             Next::Spin => continue,
-            Next::Watch => {
-                wait_readable(&mut entries[..1], Some(Duration::from_nanos(LOOKS_UP_NS)));
-                if !shared.pace.gives_way(shared.clock.now()) {
-                    shared.pace.serve();
-                }
-            }
-            Next::Sleep(deadline) => {
-                let limit = deadline.map(|d| Duration::from_nanos(d.since(shared.clock.now())));
-                wait_readable(&mut entries, limit);
-                shared.pace.serve();
-            }
+            Next::Watch => wait_readable(&mut entries[..=WAKER], None),
+            Next::Sleep => wait_readable(&mut entries, None),
+        };
+        shared.pace.serve();
+        if entries[TIMER].revents != 0 {
+            shared.pace.timer_ran_out();
         }
-        if entries[0].revents != 0 {
-            waker.lower();
+        if entries[WAKER].revents != 0 {
+            bells.waker.lower();
         }
     }
 }
 
-/// One round, or none while the program polls.
+/// One round, and what comes after it.
 fn serve(shared: &Shared, spin: &mut Spin) -> Next {
     let now = shared.clock.now();
     let may_give_way = shared.mode == ProgressMode::Auto;
-    if may_give_way && shared.pace.thread_watches() {
-        return Next::Watch;
-    }
-    let Some(mut guard) = shared.gate.try_enter() else {
-        // Whoever is inside does a round for us on leaving; but it may be a verb that takes its time.
-        std::thread::yield_now();
-        return Next::Spin;
-    };
+    // It queues like a verb: the gate is never shut for long, and coming back later instead would take the core from
+    // the very thread that is inside.
+    let mut guard = shared.gate.enter();
     guard.clear_again();
     guard.look_at_port();
     let done = guard.round(now, RoundAcks::Now, &shared.pace);
     let next = if done.more {
         Next::Spin
     } else if may_give_way && shared.pace.gives_way(now) {
-        shared.pace.watch();
+        shared.pace.watch(now);
         Next::Watch
     } else if spin.goes_on(now, done.something()) {
         Next::Spin
     } else {
-        let deadline = guard.engine.poll_timeout();
-        shared.pace.sleep(deadline);
-        Next::Sleep(deadline)
+        let until = spin.sleeps_until(now, guard.engine.poll_timeout());
+        shared.pace.sleep(now, until);
+        Next::Sleep
     };
-    if guard.leave() == Left::Again && matches!(next, Next::Sleep(_)) {
+    if guard.leave() == Left::Again && matches!(next, Next::Sleep) {
         // A poller counts on one more round.
         shared.pace.serve();
         return Next::Spin;
@@ -104,10 +103,12 @@ fn serve(shared: &Shared, spin: &mut Spin) -> Next {
 }
 
 /// Decides how long to look for more traffic before sleeping.
-#[derive(Default)]
 struct Spin {
+    crowd: Crowd,
     /// Spin until then.
     until: Time,
+    /// When something was last found.
+    last_found: Time,
     /// Fruitless looks in a row.
     fruitless: u32,
     /// No spinning before then: the core is wanted by others.
@@ -116,20 +117,49 @@ struct Spin {
 }
 
 impl Spin {
+    fn new() -> Self {
+        Spin {
+            crowd: Crowd::new(),
+            until: Time::ZERO,
+            last_found: Time::ZERO,
+            fruitless: 0,
+            not_before: Time::ZERO,
+            penalty_ns: 0,
+        }
+    }
+
     /// Whether to look again, after a round at `now` that found something or nothing.
     fn goes_on(&mut self, now: Time, found: bool) -> bool {
         if found {
             self.fruitless = 0;
+            self.last_found = now;
             self.until = if now >= self.not_before {
                 now + SPIN_NS
             } else {
                 Time::ZERO
             };
-            // One more look in any case: it costs less than a needless sleep.
-            return true;
+            return now >= self.not_before;
         }
         self.fruitless += 1;
-        now < self.until
+        if now >= self.until {
+            return false;
+        }
+        if self.fruitless == LOOKS_BEFORE_YIELD && self.crowd.is_there() {
+            // A program that spins on its memory, most likely. It sees what came only once we are out of its way.
+            self.not_before = now + CROWDED_NS;
+            return false;
+        }
+        true
+    }
+
+    /// How long to sleep when the engine's next deadline is `deadline`. While there is traffic, the thread looks up
+    /// earlier: then deadlines that come and go with every message need not wake it.
+    fn sleeps_until(&self, now: Time, deadline: Option<Time>) -> Time {
+        let deadline = deadline.unwrap_or(Time::MAX);
+        match now.since(self.last_found) < RESTLESS_NS {
+            true => deadline.min(now + RESTLESS_NS),
+            false => deadline,
+        }
     }
 
     /// Between two looks.
@@ -145,7 +175,7 @@ impl Spin {
             self.not_before = after + self.penalty_ns;
             self.until = Time::ZERO;
         } else {
-            self.penalty_ns = self.penalty_ns.saturating_sub(self.penalty_ns / 64);
+            self.penalty_ns -= self.penalty_ns / 64;
         }
     }
 }
@@ -158,8 +188,8 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<std::thread::JoinHa
             .name(format!("{}-progress", shared.name))
             .stack_size(256 * 1024)
             .spawn(move || {
-                if let Some(waker) = shared.pace.waker() {
-                    run(&shared, waker);
+                if let Some(bells) = shared.pace.bells() {
+                    run(&shared, bells);
                 }
             })
     })

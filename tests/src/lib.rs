@@ -9,6 +9,7 @@
 pub mod bed;
 pub mod case;
 pub mod listening;
+pub mod mutations;
 pub mod peer;
 pub mod process;
 pub mod program;

@@ -29,6 +29,12 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             &["CQ-4"],
             solicited,
         ),
+        Case::verbs(
+            "I3-SEND",
+            "a send that fails counts as solicited, one that succeeds does not",
+            &["CQ-4"],
+            failed_send_is_solicited,
+        ),
     ]
 }
 
@@ -142,4 +148,44 @@ fn solicited<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     it.node().go(QpState::Err)?;
     it.event(scene)?;
     scene.flushed(cq, [5])
+}
+
+fn failed_send_is_solicited<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let setup = Setup::default();
+    let context = scene.context(Side::Left);
+    let channel = context.create_channel()?;
+    let pd = context.alloc_pd()?;
+    let init = CqInit {
+        channel: Some(&channel),
+        ..CqInit::new(64)
+    };
+    let (send_cq, recv_cq) = (context.create_cq(&init)?, context.create_cq(&CqInit::new(64))?);
+    let left = scene.node_with(Side::Left, &setup, &pd, &send_cq, &recv_cq)?;
+    let right = scene.node(Side::Right, &setup)?;
+    left.connect(&setup, &right.endpoint)?;
+    right.connect(&setup, &left.endpoint)?;
+    let far = right.region(64, full_access())?;
+    let own = left.region(64, full_access())?;
+    let op = SendOp::Write {
+        remote: far.remote(0),
+        imm: None,
+    };
+    send_cq.req_notify(Notify::SolicitedOnly)?;
+    left.send(1, op, &[own.whole()])?;
+    scene.ends_with(&send_cq, 1, WcStatus::Success)?;
+    scene.rest(Duration::from_millis(5));
+    check!(
+        channel.wait(Some(Duration::ZERO))?.is_none(),
+        "an event came for a send that succeeded"
+    );
+    let bad = verbs_api::Sge {
+        lkey: verbs_api::LKey(0),
+        ..own.whole()
+    };
+    left.send(2, op, &[bad])?;
+    scene.until("an event for a send that failed", |_| {
+        Ok(channel.wait(Some(Duration::ZERO))?)
+    })?;
+    scene.ends_with(&send_cq, 2, WcStatus::LocProtErr)?;
+    Ok(())
 }

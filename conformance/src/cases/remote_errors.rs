@@ -340,6 +340,16 @@ fn misaligned_atomic<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
             tolerated: &[],
         };
         refused(scene, &pair, &far, &refusal)?;
+
+        // With the key wrong too, the alignment is what counts.
+        let pair = scene.pair(&Setup::default())?;
+        let far = pair.right.region(64, full_access())?;
+        let refusal = Refusal {
+            what: "misaligned, with key 0",
+            remote: far.remote_with(8 + offset, RKey(0)),
+            ..refusal
+        };
+        refused(scene, &pair, &far, &refusal)?;
     }
     Ok(())
 }

@@ -221,42 +221,53 @@ fn coalesced<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 fn ordered_responses<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let mut peer = scene.raw_peer(&setup())?;
-    let far = peer.node.region(1024, full_access())?;
-    far.scribble(3);
-    let sink = peer.node.region(64, full_access())?;
-    peer.node.recv(1, &[sink.whole()])?;
-    let (read, send, second) = (peer.peer_psn(0), peer.peer_psn(4), peer.peer_psn(5));
-    peer.read_request(scene, read, far.remote(0), 1024);
-    peer.send_only(scene, send, b"behind the READ");
-    peer.read_request(scene, second, far.remote(0), 100);
-    same_bytes(
-        "first answer",
-        &read_answer(scene, &mut peer, 0, 4)?,
-        &far.buffer.to_vec(0..1024),
-    )?;
-    // The SEND may be acknowledged on its own or by the second READ's answer.
-    let packet = peer.next(scene)?;
-    if packet.headers.bth.opcode == Opcode::RC_ACKNOWLEDGE {
-        same!(
-            packet.headers.bth.psn,
-            send,
-            "PSN of the acknowledgement between the READs"
+    // The long READ takes a responder more than one turn to answer.
+    for packets in [4u32, 200] {
+        let mut peer = scene.raw_peer(&setup())?;
+        let size = 256 * packets as usize;
+        let far = peer.node.region(size, full_access())?;
+        far.scribble(3);
+        let sink = peer.node.region(64, full_access())?;
+        peer.node.recv(1, &[sink.whole()])?;
+        let (read, send, second) = (
+            peer.peer_psn(0),
+            peer.peer_psn(packets),
+            peer.peer_psn(packets + 1),
         );
-        same_bytes(
-            "second answer",
-            &read_answer(scene, &mut peer, 5, 1)?,
-            &far.buffer.to_vec(0..100),
-        )?;
-    } else {
-        let seen = (packet.headers.bth.opcode, packet.headers.bth.psn);
-        same!(
-            seen,
-            (Opcode::RC_READ_RESPONSE_ONLY, second),
-            "packet behind the first READ's answer"
-        );
+        peer.read_request(scene, read, far.remote(0), size as u32);
+        peer.send_only(scene, send, b"behind the READ");
+        peer.read_request(scene, second, far.remote(0), 100);
+        let answer = read_answer(scene, &mut peer, 0, packets)?;
+        same_bytes("first answer", &answer, &far.buffer.to_vec(0..size))?;
+        // The SEND may be acknowledged on its own or by the second READ's answer.
+        let packet = peer.next(scene)?;
+        if packet.headers.bth.opcode == Opcode::RC_ACKNOWLEDGE {
+            same!(
+                packet.headers.bth.psn,
+                send,
+                "PSN of the acknowledgement between the READs"
+            );
+            let answer = read_answer(scene, &mut peer, packets + 1, 1)?;
+            same_bytes("second answer", &answer, &far.buffer.to_vec(0..100))?;
+        } else {
+            let seen = (packet.headers.bth.opcode, packet.headers.bth.psn);
+            same!(
+                seen,
+                (Opcode::RC_READ_RESPONSE_ONLY, second),
+                "packet behind the first READ's answer"
+            );
+        }
+        scene.ends_with(&peer.node.recv_cq, 1, WcStatus::Success)?;
     }
-    scene.ends_with(&peer.node.recv_cq, 1, WcStatus::Success)?;
+    // A SEND alone behind a long READ: its acknowledgement must not overtake the answer.
+    let mut peer = scene.raw_peer(&setup())?;
+    let far = peer.node.region(256 * 200, full_access())?;
+    peer.node.recv(1, &[])?;
+    peer.read_request(scene, peer.peer_psn(0), far.remote(0), 256 * 200);
+    peer.send_only(scene, peer.peer_psn(200), b"");
+    read_answer(scene, &mut peer, 0, 200)?;
+    let send = peer.peer_psn(200);
+    peer.expect_aeth(scene, send, Syndrome::ACK)?;
     Ok(())
 }
 

@@ -87,3 +87,10 @@ fn the_bad_request_of_a_list_is_named_and_objects_in_use_are_busy() {
 fn null_and_nonsense_are_errors_and_no_crashes() {
     run("nonsense", 107);
 }
+
+#[test]
+fn a_program_that_ends_right_after_its_last_message_leaves_its_peer_with_a_success() {
+    for _ in 0..10 {
+        run("leaves-at-once", 108);
+    }
+}

@@ -128,6 +128,9 @@ pub struct RxMeta {
 /// What [`Engine::poll_transmit`](crate::Engine::poll_transmit) does with acknowledgements that may still wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acks {
+    /// Overdue ones only: what is posted now must not wait for them in the sending system, and the driver comes back
+    /// for them at once.
+    Hold,
     /// Only those that can travel with data to the same peer, and overdue ones: the program is about to post an answer.
     Defer,
     /// All of them now.

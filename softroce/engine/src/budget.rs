@@ -1,11 +1,13 @@
-//! How many bytes may be on their way: toward each peer address, and as READ responses toward us.
+//! How many bytes may be on their way: toward each peer's socket, and as READ responses toward us.
 //!
 //! The peer's socket buffer is the tightest place of the path, and it is shared by everything that we send there. So
-//! all queue pairs toward one address share a window. Bytes are charged as the kernel charges a receiving socket: a
+//! all queue pairs toward one socket share a window. Processes on one address have a socket each, and the upper eight
+//! bits of their QPNs tell them apart. Bytes are charged as the kernel charges a receiving socket: a
 //! lone packet costs about twice its size, a packet that rides in a train little more than its own bytes.
 //!
-//! Charges are lent, not owed: whoever holds one without progress for [`LEASE_NS`] gives it back, so that a dead peer
-//! never starves live ones on the same address.
+//! Charges are lent, not owed: a queue pair without progress for [`LEASE_NS`] gives its own back and sends no more for
+//! now, so that one whose far end is gone never starves others. When no queue pair at all hears from a socket, its
+//! process sleeps: then only single packets go there, lest it finds its buffer overrun when it wakes.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -26,6 +28,8 @@ const TRAIN_OVERHEAD_BYTES: u32 = 64;
 const ONE_LOSS_NS: u64 = 100_000;
 /// How long a charge outlives the last progress of its holder, ns.
 pub(crate) const LEASE_NS: u64 = 10_000_000;
+/// Time between two packets to a peer that sleeps, ns.
+const SLEEP_PROBE_NS: u64 = 40_000_000;
 
 /// What a packet of `len` bytes costs; `in_train` when it follows one of the same size and path.
 pub(crate) fn packet_cost(len: usize, in_train: bool) -> u32 {
@@ -80,10 +84,43 @@ impl Claim {
     }
 }
 
-/// The window toward one peer address.
+/// Whether the process behind a socket shows life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wakefulness {
+    Awake,
+    /// Nothing came for a lease. At `probed_at` so many packets were granted to find out whether it woke up.
+    Asleep {
+        probed_at: Time,
+        probes: u8,
+    },
+}
+
+/// What becomes of a charge whose lease has run out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lease {
+    /// It comes back.
+    Release,
+    /// Nobody could use it: the peer sleeps.
+    Keep,
+}
+
+/// A peer's socket: its address, and which of the processes there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Socket {
+    address: IpAddr,
+    slice: u32,
+}
+
+/// QPN bits below those that tell the processes of one address apart.
+const SLICE_BITS: u32 = 16;
+
+/// The window toward one peer's socket.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    pub(crate) address: IpAddr,
+    socket: Socket,
+    wakefulness: Wakefulness,
+    /// When something last came from there.
+    heard_at: Time,
     /// How many queue pairs lead there.
     users: u32,
     window: u32,
@@ -111,8 +148,40 @@ impl Peer {
     }
 
     /// Whether `cost` more fits. An empty path takes anything: nothing is too big for ever.
-    pub(crate) fn has_room(&self, cost: u32) -> bool {
-        self.in_flight == 0 || self.in_flight + cost <= self.window
+    fn has_room(&self, cost: u32) -> bool {
+        match self.wakefulness {
+            Wakefulness::Awake => self.in_flight == 0 || self.in_flight + cost <= self.window,
+            Wakefulness::Asleep { probes, .. } => self.in_flight == 0 || probes > 0,
+        }
+    }
+
+    /// Something came from there.
+    pub(crate) fn note_heard(&mut self, now: Time) {
+        self.heard_at = now;
+        self.wakefulness = Wakefulness::Awake;
+    }
+
+    /// A queue pair has made no progress for a lease.
+    pub(crate) fn end_lease(&mut self, now: Time) -> Lease {
+        match self.wakefulness {
+            Wakefulness::Awake if now.since(self.heard_at) < LEASE_NS => Lease::Release,
+            Wakefulness::Awake => {
+                self.wakefulness = Wakefulness::Asleep {
+                    probed_at: now,
+                    probes: 0,
+                };
+                Lease::Release
+            }
+            Wakefulness::Asleep { probed_at, .. } => {
+                if now.since(probed_at) >= SLEEP_PROBE_NS {
+                    self.wakefulness = Wakefulness::Asleep {
+                        probed_at: now,
+                        probes: 1,
+                    };
+                }
+                Lease::Keep
+            }
+        }
     }
 
     /// Give `cost` back.
@@ -178,15 +247,21 @@ impl Peers {
         }
     }
 
-    /// One more queue pair leads to `address`.
-    pub(crate) fn join(&mut self, address: IpAddr) -> PeerId {
+    /// One more queue pair leads to queue pair `qpn` at `address`.
+    pub(crate) fn join(&mut self, address: IpAddr, qpn: u32, now: Time) -> PeerId {
+        let socket = Socket {
+            address,
+            slice: qpn >> SLICE_BITS,
+        };
         let found = self
             .entries
             .iter()
-            .position(|peer| peer.users > 0 && peer.address == address);
+            .position(|peer| peer.users > 0 && peer.socket == socket);
         let index = found.unwrap_or_else(|| {
             let fresh = Peer {
-                address,
+                socket,
+                wakefulness: Wakefulness::Awake,
+                heard_at: now,
                 users: 0,
                 window: self.initial_window,
                 in_flight: 0,
@@ -239,7 +314,11 @@ impl Peers {
 
     /// Queue pair `slot` takes `cost` of the window.
     pub(crate) fn charge(&mut self, id: PeerId, slot: u32, cost: u32) {
-        self.get_mut(id).in_flight += cost;
+        let peer = self.get_mut(id);
+        peer.in_flight += cost;
+        if let Wakefulness::Asleep { probes, .. } = &mut peer.wakefulness {
+            *probes = probes.saturating_sub(1);
+        }
         self.claims[slot as usize].spend();
     }
 
@@ -258,7 +337,7 @@ impl Peers {
     /// The next slot that may try again.
     pub(crate) fn wake(&mut self, id: PeerId) -> Option<u32> {
         let peer = self.get_mut(id);
-        if peer.in_flight > 0 && peer.in_flight >= peer.window {
+        if !peer.has_room(1) {
             return None;
         }
         let slot = peer.waiting.pop_front()?;
@@ -266,11 +345,18 @@ impl Peers {
         Some(slot)
     }
 
-    /// The peer of this address. For the control path.
-    pub(crate) fn find(&self, address: IpAddr) -> Option<&Peer> {
-        self.entries
-            .iter()
-            .find(|peer| peer.users > 0 && peer.address == address)
+    /// Bytes in flight toward an address, and the widest window of a socket there. For the control path.
+    pub(crate) fn window_of(&self, address: IpAddr) -> Option<(u32, u32)> {
+        let sockets = || {
+            self.entries
+                .iter()
+                .filter(|peer| peer.users > 0 && peer.socket.address == address)
+        };
+        let in_flight = sockets().map(Peer::in_flight).sum();
+        sockets()
+            .map(Peer::window)
+            .max()
+            .map(|window| (in_flight, window))
     }
 
     pub(crate) fn get(&self, id: PeerId) -> &Peer {
@@ -375,9 +461,9 @@ mod tests {
     fn peers() -> (Peers, PeerId) {
         let mut peers = Peers::new(16 << 10);
         peers.reserve(8);
-        let id = peers.join("10.0.0.2".parse().unwrap());
+        let id = peers.join("10.0.0.2".parse().unwrap(), 7, Time::ZERO);
         for _ in 1..8 {
-            assert_eq!(peers.join("10.0.0.2".parse().unwrap()), id);
+            assert_eq!(peers.join("10.0.0.2".parse().unwrap(), 7, Time::ZERO), id);
         }
         (peers, id)
     }
@@ -439,10 +525,40 @@ mod tests {
         let mut peers = Peers::new(0);
         peers.reserve(2);
         let (one, two): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
-        let first = peers.join(one);
+        let first = peers.join(one, 7, Time::ZERO);
         peers.leave(first, 0);
-        assert!(peers.find(one).is_none());
-        assert_eq!(peers.join(two), first);
+        assert_eq!(peers.window_of(one), None);
+        assert_eq!(peers.join(two, 7, Time::ZERO), first);
+    }
+
+    #[test]
+    fn processes_on_one_address_have_windows_of_their_own() {
+        let mut peers = Peers::new(0);
+        peers.reserve(3);
+        let address: IpAddr = "127.0.0.1".parse().unwrap();
+        let one = peers.join(address, 0x01_0005, Time::ZERO);
+        assert_eq!(peers.join(address, 0x01_ffff, Time::ZERO), one);
+        assert_ne!(peers.join(address, 0x02_0005, Time::ZERO), one);
+    }
+
+    #[test]
+    fn a_socket_that_sleeps_gets_single_packets_until_it_is_heard_of() {
+        let (mut peers, id) = peers();
+        let at = |ms: u64| Time::from_nanos(ms * 1_000_000);
+        peers.charge(id, 0, 1000);
+        peers.charge(id, 1, 1000);
+        assert_eq!(peers.get_mut(id).end_lease(at(5)), Lease::Release);
+        assert!(peers.admits(id, 2, 1000), "awake: something was heard 5 ms ago");
+        assert_eq!(peers.get_mut(id).end_lease(at(10)), Lease::Release);
+        assert!(!peers.admits(id, 3, 1000));
+        assert_eq!(peers.get_mut(id).end_lease(at(20)), Lease::Keep);
+        assert!(!peers.admits(id, 3, 1000));
+        assert_eq!(peers.get_mut(id).end_lease(at(50)), Lease::Keep);
+        assert!(peers.admits(id, 3, 1000), "a probe");
+        peers.charge(id, 3, 1000);
+        assert!(!peers.admits(id, 3, 1000));
+        peers.get_mut(id).note_heard(at(60));
+        assert!(peers.admits(id, 3, 1000));
     }
 
     #[test]

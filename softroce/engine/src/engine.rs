@@ -203,10 +203,7 @@ impl Engine {
     /// Bytes in flight toward a peer address and its window, as the kernel counts bytes; `None` when no queue pair
     /// leads there.
     pub fn window(&self, peer: IpAddr) -> Option<(u32, u32)> {
-        self.shared
-            .peers
-            .find(peer)
-            .map(|peer| (peer.in_flight(), peer.window()))
+        self.shared.peers.window_of(peer)
     }
 
     /// What happened so far, in numbers.

@@ -130,6 +130,11 @@ impl Qp {
         Ok(())
     }
 
+    /// Send requests that have packets under way.
+    pub(crate) fn requests_under_way(&self) -> u64 {
+        self.requester.begun_end.saturating_sub(self.send_queue.head())
+    }
+
     /// Queue a receive request.
     pub(crate) fn post_recv(
         &mut self,

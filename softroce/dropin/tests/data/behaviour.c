@@ -230,6 +230,73 @@ static void bad_request(void)
     CHECK(ibv_dealloc_pd(pd) == 0 && ibv_destroy_cq(cq) == 0 && ibv_close_device(context) == 0);
 }
 
+struct end {
+    uint32_t qpn;
+    union ibv_gid gid;
+};
+
+/* To RTR and RTS towards the end that the other process describes through the pipes. */
+static void connect_qp(struct ibv_qp *qp, int from_peer, int to_peer)
+{
+    struct end own = {.qpn = qp->qp_num}, peer;
+    CHECK(ibv_query_gid(qp->context, 1, 0, &own.gid) == 0);
+    CHECK(write(to_peer, &own, sizeof own) == sizeof own && read(from_peer, &peer, sizeof peer) == sizeof peer);
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_RTR,
+        .path_mtu = IBV_MTU_1024,
+        .dest_qp_num = peer.qpn,
+        .max_dest_rd_atomic = 1,
+        .min_rnr_timer = 12,
+        .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = peer.gid, .hop_limit = 1}},
+    };
+    CHECK(ibv_modify_qp(qp, &attr,
+                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+    struct ibv_qp_attr ready = {
+        .qp_state = IBV_QPS_RTS, .timeout = 12, .retry_cnt = 3, .rnr_retry = 7, .max_rd_atomic = 1};
+    CHECK(ibv_modify_qp(qp, &ready,
+                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                            IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+    char ready_mark = 1;
+    CHECK(write(to_peer, &ready_mark, 1) == 1 && read(from_peer, &ready_mark, 1) == 1);
+}
+
+/* A program that ends right after its last message, with everything open, leaves its peer with a success. */
+static void leaves_at_once(void)
+{
+    int to_receiver[2], to_sender[2];
+    CHECK(pipe(to_receiver) == 0 && pipe(to_sender) == 0);
+    pid_t receiver = fork();
+    CHECK(receiver >= 0);
+    struct ibv_context *context = open_first();
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, NULL, 0);
+    struct ibv_qp *qp = new_qp(pd, cq);
+    static char memory[64];
+    struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(mr);
+    struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = sizeof memory, .lkey = mr->lkey};
+    struct ibv_wc wc;
+    to_init(qp);
+    if (receiver == 0) {
+        struct ibv_recv_wr request = {.sg_list = &sge, .num_sge = 1}, *bad;
+        CHECK(ibv_post_recv(qp, &request, &bad) == 0);
+        connect_qp(qp, to_receiver[0], to_sender[1]);
+        while (ibv_poll_cq(cq, 1, &wc) == 0)
+            ;
+        exit(wc.status != IBV_WC_SUCCESS);
+    }
+    connect_qp(qp, to_sender[0], to_receiver[1]);
+    struct ibv_send_wr request = {
+        .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
+    CHECK(ibv_post_send(qp, &request, &bad) == 0);
+    while (ibv_poll_cq(cq, 1, &wc) == 0)
+        ;
+    CHECK(wc.status == IBV_WC_SUCCESS);
+    int status;
+    CHECK(waitpid(receiver, &status, 0) == receiver && status == 0);
+}
+
 /* NULL and nonsense are errors, not crashes. */
 static void nonsense(void)
 {
@@ -262,7 +329,7 @@ int main(int argc, char **argv)
     } cases[] = {
         {"cancel", cancel},           {"signal-goes-on", signal_goes_on}, {"signal-interrupts", signal_interrupts},
         {"nonblocking", nonblocking}, {"forked", forked},                 {"bad-request", bad_request},
-        {"nonsense", nonsense},
+        {"nonsense", nonsense},       {"leaves-at-once", leaves_at_once},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (argc > 1 && strcmp(argv[1], cases[i].name) == 0) {

@@ -9,7 +9,8 @@ use roce_wire::{
 };
 
 use super::input::Input;
-use super::world::{ALL_REGIONS, OWN_IP, PEER_IP, REGION_BYTES, World, iova_of};
+use super::memory::{ALL_REGIONS, REGION_BYTES, iova_of};
+use super::world::{OWN_IP, PEER_IP, World};
 
 const STRANGER_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 3));
 const MTU_BYTES: usize = 256;

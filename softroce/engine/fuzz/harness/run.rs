@@ -13,14 +13,18 @@
 //! Run by the fuzz target, and by `tests/fuzz_corpus.rs` over the kept corpus.
 
 mod input;
+mod memory;
 mod packet;
 mod world;
 
 use softroce_engine::{Acks, SendOperation, SendRequest};
-use verbs_api::{Notify, Payload, QpAttr, QpState, RKey, RecvWr, RemoteAddr, SendFlags, Sge};
+use verbs_api::{
+    Access, Notify, Payload, PortState, QpAttr, QpState, RKey, RecvWr, RemoteAddr, SendFlags, Sge,
+};
 
 use input::Input;
-use world::{ALL_REGIONS, RECEIVE, REGION_BYTES, Region, World, iova_of};
+use memory::{ALL_REGIONS, REGION_BYTES, Region, iova_of};
+use world::{OWN_IP, RECEIVE, World};
 
 /// Steps of one input.
 const STEPS_MAX: usize = 256;
@@ -73,10 +77,7 @@ fn step(world: &mut World, input: &mut Input<'_>) {
             world.engine.req_notify_cq(cq, notify).unwrap();
         }
         29 => world.acks = input.pick(&[Acks::Defer, Acks::Flush]),
-        30 => {
-            let is_pressed = input.byte() & 1 == 0;
-            world.engine.note_receive_pressure(is_pressed);
-        }
+        30 => change_port(world, input),
         _ => {
             let index = victim(input);
             let qpn = world.qps[index].qpn;
@@ -241,7 +242,7 @@ fn make_odd(attr: &mut QpAttr, which: u8, value: u8) {
         7 => attr.rq_psn = Some(u32::from(value) << 20),
         8 => attr.sq_psn = Some(u32::from(value) << 20),
         9 => attr.port = Some(value),
-        10 => attr.access = Some(verbs_api::Access::from_bits_truncate(value.into())),
+        10 => attr.access = Some(Access::from_bits_truncate(value.into())),
         11 => attr.en_sqd_async_notify = Some(value & 1 == 0),
         12 => attr.path_mtu = Some(verbs_api::Mtu::ALL[usize::from(value) % 5]),
         13 => attr.cur_state = Some(QpState::ALL[usize::from(value) % QpState::ALL.len()]),
@@ -250,11 +251,32 @@ fn make_odd(attr: &mut QpAttr, which: u8, value: u8) {
     }
 }
 
-/// The doomed region goes, or comes back.
-fn change_memory(world: &mut World, input: &mut Input<'_>) {
-    let at = Region::Doomed as usize;
-    if input.byte() & 1 == 0 && world.doomed.is_none() {
-        world.engine.dereg_mr(world.regions[at].id).unwrap();
-        world.doomed = Some(world.region(Region::Doomed));
+/// The interface goes down, comes up, loses its address; its receive buffer fills up.
+fn change_port(world: &mut World, input: &mut Input<'_>) {
+    match input.byte() & 7 {
+        0 => world.set_port(PortState::Down, &[OWN_IP]),
+        1 => world.set_port(PortState::Active, &[]),
+        2 | 3 => world.set_port(PortState::Active, &[OWN_IP]),
+        odd => world.engine.note_receive_pressure(odd & 1 == 0),
     }
+}
+
+/// The doomed region goes, or may be read only from now on.
+fn change_memory(world: &mut World, input: &mut Input<'_>) {
+    if world.doomed.is_some() {
+        return;
+    }
+    let mr = &mut world.regions[Region::Doomed as usize];
+    if input.byte() & 1 == 0 {
+        world.engine.dereg_mr(mr.id).unwrap();
+    } else {
+        // SAFETY: no new translation, so no new promise.
+        *mr = unsafe {
+            world
+                .engine
+                .rereg_mr(mr.id, None, None, Some(Access::REMOTE_READ))
+        }
+        .unwrap();
+    }
+    world.doomed = Some(world.region(Region::Doomed));
 }

@@ -12,43 +12,16 @@ use verbs_api::{
     WcOpcode, WcStatus,
 };
 
+use super::memory::{ALL_REGIONS, Memory, REGION_BYTES, REGIONS, Region, iova_of};
+
 pub const OWN_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 pub const PEER_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
-/// Bytes of a region.
-pub const REGION_BYTES: usize = 4096;
-const CANARY_BYTES: usize = 256;
-const CANARY: u8 = 0xc9;
-const STRIDE_BYTES: usize = REGION_BYTES + CANARY_BYTES;
-const REGIONS: usize = 5;
 /// Places in the completion queue that is polled seldom.
 const SMALL_CQ: u32 = 6;
 /// Packets after which the engine must have said everything.
 const PACKETS_MAX: usize = 4096;
 /// Set in the `wr_id` of receives.
 pub const RECEIVE: u64 = 1 << 63;
-
-/// What may happen to a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Region {
-    /// All rights.
-    Open,
-    /// The peer may read it. Nobody writes.
-    ReadOnly,
-    /// Only receives and the results of READs and atomics go there.
-    Local,
-    /// All rights, in another protection domain: out of reach.
-    Foreign,
-    /// All rights, until it is deregistered.
-    Doomed,
-}
-
-pub const ALL_REGIONS: [Region; REGIONS] = [
-    Region::Open,
-    Region::ReadOnly,
-    Region::Local,
-    Region::Foreign,
-    Region::Doomed,
-];
 
 /// A queue pair, and what its peer and its owner have a right to.
 pub struct Tracked {
@@ -82,9 +55,9 @@ pub struct World {
     small_ring: Arc<CompletionRing>,
     pub qps: Vec<Tracked>,
     pub regions: [MrInfo; REGIONS],
-    /// What the doomed region held when it was deregistered.
+    /// What the doomed region held when it was deregistered, or lost the right to be written.
     pub doomed: Option<Vec<u8>>,
-    memory: *mut u64,
+    memory: Memory,
     batch: TxBatch,
 }
 
@@ -100,7 +73,6 @@ const STATES: [QpState; 7] = [
 ];
 /// Index of the one with the small completion queue.
 const ON_SMALL_CQ: usize = 4;
-const MEMORY_WORDS: usize = (CANARY_BYTES + REGIONS * STRIDE_BYTES) / 8;
 
 fn all_access() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC
@@ -117,39 +89,23 @@ impl World {
             initial_window_bytes: 0,
             node_guid: 1,
         });
-        let gid = GidEntry {
-            gid: Gid::from(OWN_IP),
-            index: 0,
-            port: 1,
-            gid_type: GidType::RoceV2,
-            interface_index: 1,
-        };
-        engine.set_port(PortConfig {
-            state: PortState::Active,
-            active_mtu: Mtu::Mtu1024,
-            gids: vec![gid],
-        });
         let pd = engine.alloc_pd().unwrap();
         let foreign = engine.alloc_pd().unwrap();
         let (cq, ring) = engine.create_cq(1024).unwrap();
         let (small_cq, small_ring) = engine.create_cq(SMALL_CQ).unwrap();
-        let fresh: Box<[u64]> = vec![u64::from_ne_bytes([CANARY; 8]); MEMORY_WORDS].into();
-        let memory = Box::into_raw(fresh).cast::<u64>();
-        let mut mrs = Vec::new();
-        for region in ALL_REGIONS {
-            let start = memory.wrapping_byte_add(offset_of(region)).cast::<u8>();
-            // SAFETY: within the memory just allocated, which lives until `World` and with it the engine is dropped.
-            unsafe { std::ptr::write_bytes(start, fill_of(region), REGION_BYTES) };
+        let memory = Memory::new();
+        let regions = ALL_REGIONS.map(|region| {
             let (pd, access) = match region {
                 Region::Open | Region::Doomed => (pd, all_access()),
                 Region::ReadOnly => (pd, Access::REMOTE_READ),
                 Region::Local => (pd, Access::LOCAL_WRITE),
                 Region::Foreign => (foreign, all_access()),
             };
-            // SAFETY: as above; nothing else touches the memory while the engine runs.
-            let mr = unsafe { engine.reg_mr(pd, start, REGION_BYTES, iova_of(region), access) };
-            mrs.push(mr.unwrap());
-        }
+            // SAFETY: the memory lives as long as the world, and nothing else touches it while the engine runs.
+            let mr =
+                unsafe { engine.reg_mr(pd, memory.start_of(region), REGION_BYTES, iova_of(region), access) };
+            mr.unwrap()
+        });
         let mut world = World {
             engine,
             now: Time::from_nanos(1_000_000),
@@ -160,16 +116,33 @@ impl World {
             ring,
             small_ring,
             qps: Vec::new(),
-            regions: mrs.try_into().unwrap(),
+            regions,
             doomed: None,
             memory,
             batch: TxBatch::new(64 << 10, 64),
         };
+        world.set_port(PortState::Active, &[OWN_IP]);
         for (index, state) in STATES.into_iter().enumerate() {
             world.create_qp(index);
             world.lead_to(index, state);
         }
         world
+    }
+
+    /// The interface is as given from now on.
+    pub fn set_port(&mut self, state: PortState, addresses: &[IpAddr]) {
+        let gids = addresses.iter().zip(0..).map(|(address, index)| GidEntry {
+            gid: Gid::from(*address),
+            index,
+            port: 1,
+            gid_type: GidType::RoceV2,
+            interface_index: 1,
+        });
+        self.engine.set_port(PortConfig {
+            state,
+            active_mtu: Mtu::Mtu1024,
+            gids: gids.collect(),
+        });
     }
 
     /// Create queue pair `index`, or create it anew.
@@ -212,6 +185,8 @@ impl World {
     }
 
     /// From RESET to a state, by the shortest way.
+    ///
+    /// It stops halfway when the port has no address just now.
     fn lead_to(&mut self, index: usize, state: QpState) {
         let way: &[QpState] = match state {
             QpState::Reset => &[],
@@ -223,9 +198,14 @@ impl World {
         };
         for state in way {
             let attr = World::attributes(index, *state);
-            self.engine
+            if self
+                .engine
                 .modify_qp(self.now, self.qps[index].qpn, &attr)
-                .unwrap();
+                .is_err()
+            {
+                assert!(self.engine.gid_table().is_empty(), "{state:?} is refused");
+                return;
+            }
         }
     }
 
@@ -381,48 +361,21 @@ impl World {
     }
 
     fn check_memory(&self) {
-        for gap in 0..=REGIONS {
-            let canary = self.bytes(gap * STRIDE_BYTES, CANARY_BYTES);
-            assert!(
-                canary.iter().all(|byte| *byte == CANARY),
-                "canary {gap} was written"
-            );
-        }
+        self.memory.check_canaries();
         for region in [Region::ReadOnly, Region::Foreign] {
-            let bytes = self.region(region);
-            assert!(
-                bytes.iter().all(|byte| *byte == fill_of(region)),
-                "{region:?} was written"
-            );
+            self.memory.check_untouched(region);
         }
         if let Some(before) = &self.doomed {
             assert!(
                 *before == self.region(Region::Doomed),
-                "memory was written after its deregistration"
+                "memory was written after its right had gone"
             );
         }
     }
 
     /// A copy of a region.
     pub fn region(&self, region: Region) -> Vec<u8> {
-        self.bytes(offset_of(region), REGION_BYTES)
-    }
-
-    fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
-        assert!(offset + len <= MEMORY_WORDS * 8);
-        let mut out = vec![0; len];
-        // SAFETY: in bounds; the engine touches the memory only inside of calls of this same thread.
-        unsafe { std::ptr::copy_nonoverlapping(self.memory.cast::<u8>().add(offset), out.as_mut_ptr(), len) }
-        out
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        // The engine's memory regions do nothing by themselves, so that the memory may go before the engine.
-        let words = std::ptr::slice_from_raw_parts_mut(self.memory, MEMORY_WORDS);
-        // SAFETY: it came from a box of this length, and nobody uses it any more.
-        drop(unsafe { Box::from_raw(words) });
+        self.memory.region(region)
     }
 }
 
@@ -445,17 +398,4 @@ fn note_sent(qps: &mut [Tracked], bytes: &[u8]) {
     *allowance = allowance
         .checked_sub(1)
         .unwrap_or_else(|| panic!("nothing asked for {packet}"));
-}
-
-/// Where a region begins for peers and work requests.
-pub fn iova_of(region: Region) -> u64 {
-    0x10_0000 * (1 + region as u64)
-}
-
-fn offset_of(region: Region) -> usize {
-    CANARY_BYTES + region as usize * STRIDE_BYTES
-}
-
-fn fill_of(region: Region) -> u8 {
-    0x11 * (1 + region as u8)
 }

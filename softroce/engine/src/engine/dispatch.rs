@@ -70,6 +70,7 @@ impl Engine {
         }
         self.shared.counters.rcvd_pkts += 1;
         self.shared.counters.rcvd_bytes += udp_payload.len() as u64;
+        self.shared.peers.get_mut(link.peer).note_heard(self.shared.now);
         match half {
             Half::Responder => qp.handle_request(&mut self.shared, packet),
             Half::Requester => qp.handle_response(&mut self.shared, packet),

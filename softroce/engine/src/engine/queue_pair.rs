@@ -281,7 +281,8 @@ impl Qp {
     /// Lead to another place, or to one for the first time.
     fn relink(&mut self, shared: &mut crate::shared::Shared, path: Path) {
         self.release_link(shared);
-        let peer = shared.peers.join(path.dst);
+        let now = shared.now;
+        let peer = shared.peers.join(path.dst, self.attr.dest_qpn.unwrap_or(0), now);
         let mtu = self.attr.path_mtu.map_or(256, |mtu| mtu.bytes() as u32);
         let dest_qp = Qpn::new(self.attr.dest_qpn.unwrap_or(0)).unwrap_or_default();
         self.link = Some(Link {

@@ -46,7 +46,7 @@ impl Engine {
 
     /// Acknowledgements that may wait go when all must, or behind data to the same peer. False when the batch is full.
     fn send_waiting_acks(&mut self, batch: &mut TxBatch, acks: Acks) -> bool {
-        if acks == Acks::Defer && batch.is_empty() {
+        if acks == Acks::Hold || (acks == Acks::Defer && batch.is_empty()) {
             return true;
         }
         for _ in 0..self.shared.acks.len() {
@@ -68,6 +68,12 @@ impl Engine {
             }
         }
         true
+    }
+
+    /// Send requests of a queue pair that have packets under way. A driver may let more requests gather behind them, so
+    /// that their packets leave as one train.
+    pub fn requests_under_way(&self, qpn: u32) -> u64 {
+        self.qps.get(qpn).map_or(0, crate::qp::Qp::requests_under_way)
     }
 
     /// When [`Engine::handle_timeout`] must be called next, if at all. Calling it late delays, and breaks nothing.

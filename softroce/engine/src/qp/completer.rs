@@ -283,6 +283,7 @@ impl Qp {
         }
         r.progress_una = r.una;
         r.progress_at = shared.now;
+        r.leased_at = shared.now;
         r.timeouts_in_a_row = 0;
         r.retries_left = self.attr.retry_cnt.unwrap_or(0);
         r.rnr_retries_left = self.attr.rnr_retry.unwrap_or(0);

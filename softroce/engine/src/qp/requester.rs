@@ -12,7 +12,7 @@ use super::send_queue::{LocalFault, Operation, SendQueue, packets_of};
 use super::{Qp, Turn};
 use crate::Time;
 use crate::batch::TxBatch;
-use crate::budget::LEASE_NS;
+use crate::budget::{LEASE_NS, Lease};
 use crate::psn::Seq;
 use crate::shared::Shared;
 
@@ -47,6 +47,11 @@ pub(super) enum Pace {
     Window,
     /// After a timeout: one packet, until something comes back. A peer that is gone is not flooded.
     Probe,
+    /// Nothing has come back for so long that what was in flight no longer counts against the window. Nothing more is
+    /// sent until something comes back or times out, else a peer that sleeps would find its buffer overrun.
+    Stalled,
+    /// The same where nothing ever times out: one packet a lease, in case only the acknowledgement was lost.
+    Trickle,
 }
 
 /// State of the requester.
@@ -73,6 +78,8 @@ pub(super) struct Requester {
     pub(super) rnr_retries_left: u8,
     pub(super) hold: Hold,
     pub(super) pace: Pace,
+    /// When the lease of its charges began: with the first one, or with the last progress.
+    pub(super) leased_at: Time,
     /// When something was last acknowledged, or sent while nothing was outstanding.
     pub(super) progress_at: Time,
     /// Timeouts without progress in between.
@@ -107,6 +114,15 @@ impl Requester {
 
     pub(super) fn next_psn(&self) -> Psn {
         self.next.psn()
+    }
+
+    fn pace_allows(&self) -> bool {
+        match self.pace {
+            Pace::Window => true,
+            Pace::Probe => self.next == self.una,
+            Pace::Stalled => false,
+            Pace::Trickle => self.packets_out == 0,
+        }
     }
 
     /// Something was sent and is not answered.
@@ -173,7 +189,7 @@ impl Qp {
             || r.fault.is_some()
             || r.current >= self.send_queue.tail()
             || r.next - r.una >= MAX_OUTSTANDING_PSNS
-            || (r.pace == Pace::Probe && r.next > r.una)
+            || !r.pace_allows()
         {
             return Step::Nothing;
         }
@@ -214,6 +230,9 @@ impl Qp {
         if r.next == r.una {
             r.progress_at = shared.now;
         }
+        if r.charge == 0 {
+            r.leased_at = shared.now;
+        }
         r.charge += cost;
         r.packets_out += 1;
         if let Some(link) = self.link {
@@ -253,6 +272,7 @@ impl Qp {
         self.release_charges(shared);
         let r = &mut self.requester;
         r.next = r.una;
+        r.pace = Pace::Window;
         r.current = self.send_queue.head();
         r.requests_out = 0;
         r.fault = None;
@@ -324,7 +344,7 @@ impl Qp {
 
     fn lease_deadline(&self) -> Option<Time> {
         let r = &self.requester;
-        (r.charge > 0 || r.read_bytes_out > 0).then(|| r.progress_at + LEASE_NS)
+        (r.charge > 0 || r.read_bytes_out > 0).then(|| r.leased_at + LEASE_NS)
     }
 
     pub(super) fn requester_deadline(&self) -> Option<Time> {
@@ -354,10 +374,28 @@ impl Qp {
                 shared.peers.get_mut(link.peer).shrink(now);
             }
             self.requester.implied_nak_at = None;
-            self.requester.pace = Pace::Probe;
             self.retry(shared);
+            self.requester.pace = Pace::Probe;
         } else if self.lease_deadline().is_some_and(|due| due <= now) {
-            self.release_charges(shared);
+            self.end_lease(shared);
         }
+    }
+
+    /// No progress for a lease: others may use what it holds, and it sends no more for now.
+    fn end_lease(&mut self, shared: &mut Shared) {
+        let Some(link) = self.link else { return };
+        self.requester.pace = match self.ack_timeout_ns() {
+            Some(_) => Pace::Stalled,
+            None => Pace::Trickle,
+        };
+        shared
+            .reads
+            .refund(std::mem::take(&mut self.requester.read_bytes_out));
+        self.requester.leased_at = shared.now;
+        match shared.peers.get_mut(link.peer).end_lease(shared.now) {
+            Lease::Release => self.release_charges(shared),
+            Lease::Keep => shared.wake_waiting(link.peer),
+        }
+        self.make_ready(shared);
     }
 }

@@ -50,7 +50,10 @@ impl Qp {
             .responder
             .ack
             .is_none_or(|ack| ack.urgency == Urgency::Relaxed);
-        acks == Acks::Flush || has_sent_data || !is_relaxed || self.responder.ack_again.is_some()
+        acks == Acks::Flush
+            || (has_sent_data && acks == Acks::Defer)
+            || !is_relaxed
+            || self.responder.ack_again.is_some()
     }
 
     /// Answers to READs and atomics, in the order of their requests; behind them a NAK; a congestion notification.

@@ -91,6 +91,8 @@ struct World {
     processes: Vec<Process>,
     now: Time,
     random: u64,
+    /// A process that does not run in this span.
+    stopped: Option<(usize, Time, Time)>,
 }
 
 impl World {
@@ -133,6 +135,7 @@ impl World {
             processes,
             now: Time::ZERO,
             random: 88_172_645_463_325_252,
+            stopped: None,
         }
     }
 
@@ -179,7 +182,12 @@ impl World {
     fn run(&mut self, mut post: impl FnMut(&mut Process, Time), total: u64) {
         for _ in 0..4_000_000 {
             let number = self.draw(SENDERS + 1);
-            self.turn(number, &mut post);
+            let is_stopped = self
+                .stopped
+                .is_some_and(|(who, from, to)| who == number && from <= self.now && self.now < to);
+            if !is_stopped {
+                self.turn(number, &mut post);
+            }
             self.now = self.now + 1_000;
             if self.processes.iter().map(|process| process.done).sum::<u64>() >= total {
                 return;
@@ -243,6 +251,21 @@ fn long_writes_of_eight_processes_into_one() {
         per_qp * (QPS * SENDERS) as u64,
     );
     world.assert_smooth("1 MiB WRITEs");
+}
+
+#[test]
+fn a_receiver_that_is_stopped_for_a_while_is_not_overrun() {
+    let mut world = World::new();
+    let remote = world.processes[0].node.remote(0);
+    world.stopped = Some((0, Time::from_nanos(50_000_000), Time::from_nanos(130_000_000)));
+    world.run(
+        sender_posts(|_| SendOperation::Write { remote, imm: None }, 1 << 20, 2),
+        2 * (QPS * SENDERS) as u64,
+    );
+    // All that it may lose is a probe of each sender.
+    let (lost, sent, again, _) = world.totals();
+    assert!(lost <= SENDERS as u64, "lost {lost}");
+    assert!(again * 100 <= sent, "{again} of {sent} bytes again");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Data arrives whole, in order, once; completions say what they must.
 
-use softroce_engine::{Acks, SendOperation};
+use softroce_engine::{Acks, EngineEvent, SendOperation};
 use verbs_api::{Mtu, SendFlags, WcFlags, WcOpcode, WcStatus};
 
-use crate::node::{Connection, pattern};
+use crate::node::{Connection, Node, pattern};
 use crate::pair::Pair;
 
 fn sizes(mtu: usize) -> Vec<usize> {
@@ -156,4 +156,94 @@ fn unsignalled_requests_complete_silently_and_free_their_places() {
         assert_eq!(pair.a.outcomes(), [(round * 100 + 63, WcStatus::Success)]);
         assert_eq!(pair.b.completions().len(), 64);
     }
+}
+
+#[test]
+fn ipv6_carries_the_same() {
+    let connection = Connection::default();
+    let (a, b) = (Node::new("2001:db8::1", 1), Node::new("2001:db8::2", 2));
+    let mut pair = Pair::unconnected(a, b, &connection);
+    pair.connect(&connection);
+    pair.a.write(0, &pattern(5000, 1));
+    let (from, room, source) = (pair.a.sge(0, 5000), pair.b.sge(0, 5000), pair.b.remote(0));
+    pair.b.recv(pair.now, pair.qb, 1, &[room]);
+    pair.a
+        .post(pair.now, pair.qa, 2, SendOperation::Send { imm: None }, &[from]);
+    let back = pair.a.sge(10_000, 5000);
+    pair.a.post(
+        pair.now,
+        pair.qa,
+        3,
+        SendOperation::Read { remote: source },
+        &[back],
+    );
+    pair.run();
+    assert_eq!(
+        pair.a.outcomes(),
+        [(2, WcStatus::Success), (3, WcStatus::Success)]
+    );
+    assert_eq!(pair.a.read(10_000, 5000), pattern(5000, 1));
+}
+
+#[test]
+fn scatter_and_gather_lists_of_odd_lengths_arrive_in_one_piece() {
+    let mut pair = Pair::new();
+    let data = pattern(2600, 6);
+    pair.a.write(0, &data);
+    let from = [
+        pair.a.sge(0, 1),
+        pair.a.sge(1, 0),
+        pair.a.sge(1, 1030),
+        pair.a.sge(1031, 1569),
+    ];
+    let room = [
+        pair.b.sge(3, 7),
+        pair.b.sge(100, 1500),
+        pair.b.sge(5001, 1),
+        pair.b.sge(6000, 2000),
+    ];
+    pair.b.recv(pair.now, pair.qb, 1, &room);
+    pair.a
+        .post(pair.now, pair.qa, 2, SendOperation::Send { imm: None }, &from);
+    pair.run();
+    assert_eq!(pair.b.completions()[0].byte_len, 2600);
+    let arrived: Vec<u8> = [(3, 7), (100, 1500), (5001, 1), (6000, 1092)]
+        .iter()
+        .flat_map(|(at, len)| pair.b.read(*at, *len))
+        .collect();
+    assert_eq!(arrived, data);
+    let source = pair.b.remote(6000);
+    let back = [pair.a.sge(10_001, 3), pair.a.sge(20_000, 1089)];
+    pair.a.completions();
+    pair.a.post(
+        pair.now,
+        pair.qa,
+        3,
+        SendOperation::Read { remote: source },
+        &back,
+    );
+    pair.run();
+    assert_eq!(pair.a.outcomes(), [(3, WcStatus::Success)]);
+    assert_eq!(pair.a.read(10_001, 3), data[1508..1511]);
+    assert_eq!(pair.a.read(20_000, 1089), data[1511..]);
+}
+
+#[test]
+fn changes_of_the_port_are_told() {
+    use verbs_api::{EventKind, PortState};
+    let mut node = Node::new("10.0.0.1", 1);
+    let gids = node.engine.gid_table().to_vec();
+    let port = |state, gids| softroce_engine::PortConfig {
+        state,
+        active_mtu: Mtu::Mtu4096,
+        gids,
+    };
+    node.engine.set_port(port(PortState::Active, gids.clone()));
+    assert_eq!(node.engine.poll_event(), None, "nothing changed");
+    node.engine.set_port(port(PortState::Down, gids));
+    node.engine.set_port(port(PortState::Active, Vec::new()));
+    let events: Vec<EngineEvent> = std::iter::from_fn(|| node.engine.poll_event()).collect();
+    let kinds = [EventKind::PortErr, EventKind::PortActive, EventKind::GidChange];
+    assert_eq!(events, kinds.map(EngineEvent::Port));
+    assert_eq!(node.engine.counters().link_downed, 1);
 }

@@ -269,3 +269,43 @@ fn the_window_grows_while_nothing_is_lost_and_shrinks_at_a_loss() {
     assert!(shrunk < grown * 2 / 3, "{grown} -> {shrunk}");
     assert_eq!(pair.a.outcomes().len(), 2);
 }
+
+#[test]
+fn a_process_that_sleeps_is_not_flooded_and_does_not_hold_up_others_on_its_address() {
+    let connection = Connection {
+        timeout: 18,
+        ..Connection::default()
+    };
+    let mut pair = Pair::with(connection);
+    let connections = connect_more(&mut pair, 3, &connection);
+    let from = pair.a.sge(0, 1 << 20);
+    let target = pair.b.remote(0);
+    let is_awake = std::rc::Rc::new(std::cell::Cell::new(false));
+    let rule_awake = is_awake.clone();
+    pair.rule = Box::new(move |_| if rule_awake.get() { Fate::Pass } else { Fate::Drop });
+    for (qa, _) in &connections {
+        pair.a.post(
+            pair.now,
+            *qa,
+            1,
+            SendOperation::Write {
+                remote: target,
+                imm: None,
+            },
+            &[from],
+        );
+    }
+    let wakes = pair.now + 400_000_000;
+    pair.run_until(wakes);
+    let sent: usize = pair.seen.iter().filter(|seen| seen.from == From::A).count();
+    assert!(sent <= 75, "a window, and a packet every 40 ms: {sent}");
+    is_awake.set(true);
+    pair.run();
+    assert!(
+        pair.a
+            .outcomes()
+            .iter()
+            .all(|(_, status)| *status == WcStatus::Success)
+    );
+    assert_idle(&pair);
+}

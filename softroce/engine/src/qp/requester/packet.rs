@@ -200,7 +200,8 @@ impl Qp {
             .last()
             .is_some_and(|last| last.len as usize == len && last.path == link.path);
         let cost = packet_cost(len, in_train);
-        if shared.peers.admits(link.peer, self.id.slot, cost) {
+        // A retry after a timeout waits for nobody: it must run out when its time has come.
+        if self.requester.pace == Pace::Probe || shared.peers.admits(link.peer, self.id.slot, cost) {
             Ok(cost)
         } else {
             shared.peers.wait(link.peer, self.id.slot);

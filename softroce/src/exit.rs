@@ -1,0 +1,23 @@
+//! What a process leaves behind when it ends.
+//!
+//! An acknowledgement may wait a little, to travel with the answer that the program is likely to post. A program that
+//! ends instead, as many do right after their last message, must not leave its peer without: the peer would try again,
+//! and then report an error for a message that has arrived.
+
+use std::sync::Once;
+
+use crate::{fork, os};
+
+/// Send what waits when this process ends by `exit` or by returning from `main`.
+pub(crate) fn watch() {
+    static WATCHING: Once = Once::new();
+    WATCHING.call_once(|| {
+        if let Err(error) = os::at_exit(last_words) {
+            tracing::warn!(%error, "cannot watch for the end of the process; its last acknowledgements may be lost");
+        }
+    });
+}
+
+extern "C" fn last_words() {
+    fork::visit_open(|shared, guard| guard.flush(shared.clock.now(), &shared.pace));
+}

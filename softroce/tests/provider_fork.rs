@@ -1,0 +1,162 @@
+//! A process with open devices forks.
+
+#[path = "provider/pair.rs"]
+mod pair;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use softroce::{Options, Softroce};
+use verbs_api::{CompletionQueue, Context as _, ProtectionDomain, Provider, QpInit, QueuePair, Wc};
+
+use pair::{End, fresh_address, over_udp};
+
+/// Run `body` in a forked child; its exit status must be 0 within ten seconds. Meanwhile `parent` runs here.
+fn in_child(body: impl FnOnce(), parent: impl FnOnce()) {
+    // SAFETY: the child runs `body` and ends with `_exit`; it touches no lock of this process's other threads besides
+    // the allocator's and the standard output's, of which the first is safe after fork and the second is not used.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(if outcome.is_ok() { 0 } else { 1 }) };
+    }
+    parent();
+    let start = Instant::now();
+    loop {
+        let mut status = 0;
+        // SAFETY: a live place for the status of our own child.
+        if unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } == pid {
+            assert!(
+                libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
+                "the child failed: {status:#x}"
+            );
+            return;
+        }
+        if start.elapsed() > Duration::from_secs(10) {
+            // SAFETY: our own child.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+            panic!("the child hangs");
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn ping(a: &End, b: &End, rounds: u64) {
+    for wr_id in 0..rounds {
+        b.recv(wr_id, 0, 64);
+        a.send(wr_id, 0, 64);
+        b.success(wr_id);
+        a.success(wr_id);
+    }
+}
+
+#[test]
+fn inherited_objects_answer_with_an_error_and_drop_quietly() {
+    let (a, b) = over_udp();
+    ping(&a, &b, 10);
+    in_child(
+        || {
+            let mut wc = [Wc::default()];
+            let error = a.cq.poll(&mut wc).unwrap_err();
+            assert_eq!(error.errno(), libc::ENODEV);
+            assert!(error.to_string().contains("fork"));
+            assert_eq!(a.qp.query().unwrap_err().errno(), libc::ENODEV);
+            assert_eq!(
+                a.pd.create_qp(&QpInit::rc(&a.cq)).unwrap_err().errno(),
+                libc::ENODEV
+            );
+            assert_eq!(a.qp.post_recv(&[]).unwrap_err().error.errno(), libc::ENODEV);
+            assert_eq!(a.context.async_event().unwrap_err().errno(), libc::ENODEV);
+            assert_eq!(a.context.gid_table().unwrap_err().errno(), libc::ENODEV);
+            assert!(!a.context.device().progress());
+            // SAFETY: the originals are forgotten with the child.
+            drop(unsafe { (std::ptr::read(&raw const a), std::ptr::read(&raw const b)) });
+        },
+        || ping(&a, &b, 100),
+    );
+    ping(&a, &b, 10);
+}
+
+#[test]
+fn a_living_child_takes_no_packet_from_its_parent() {
+    let (a, b) = over_udp();
+    in_child(
+        || thread::sleep(Duration::from_millis(300)),
+        || {
+            ping(&a, &b, 2_000);
+            assert_eq!(a.context.device().counters().engine.retransmitted_bytes, 0);
+            assert_eq!(b.context.device().counters().engine.retransmitted_bytes, 0);
+        },
+    );
+}
+
+#[test]
+fn a_child_holds_no_socket_of_its_parent() {
+    let sockets = || {
+        let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        entries
+            .filter_map(|entry| std::fs::read_link(entry.path()).ok())
+            .filter(|target| target.to_string_lossy().starts_with("socket:"))
+            .count()
+    };
+    // Other tests of this binary run at the same time: their devices are closed in the child as well.
+    let (_a, _b) = over_udp();
+    assert!(sockets() >= 2);
+    in_child(|| assert_eq!(sockets(), 0), || ());
+}
+
+#[test]
+fn a_child_opens_devices_of_its_own_from_the_inherited_provider() {
+    let provider = Softroce::new(Options {
+        addresses: vec![fresh_address()],
+        ..Options::default()
+    })
+    .unwrap();
+    let parent_end = End::new(provider.open("softroce0").unwrap(), None);
+    in_child(
+        || {
+            let end = End::new(provider.open("softroce0").unwrap(), None);
+            assert_ne!(end.qp.qpn(), parent_end.qp.qpn());
+            end.connect(end.gid(), end.qp.qpn());
+            end.recv(1, 64, 64);
+            end.send(2, 0, 64);
+            end.completion();
+            end.completion();
+        },
+        || (),
+    );
+}
+
+#[test]
+fn forks_beside_busy_threads_never_hang() {
+    let (a, b) = over_udp();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                ping(&a, &b, 10);
+            }
+        });
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                drop(a.pd.create_qp(&QpInit::rc(&a.cq)).unwrap());
+            }
+        });
+        for round in 0..40 {
+            in_child(
+                || {
+                    assert!(a.cq.poll(&mut [Wc::default()]).is_err());
+                    if round % 4 == 0 {
+                        drop(pair::open());
+                    }
+                },
+                || (),
+            );
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(a.context.device().counters().engine.retransmitted_bytes, 0);
+}
