@@ -160,7 +160,7 @@ fn play<P: Provider>(
                 ..
             },
             Role::Listener,
-        ) => pulse::answer(provider, line, path(*timeout, *retry_cnt), || fork_if(*fork)).map(|()| json!({})),
+        ) => pulse::answer(provider, line, path(*timeout, *retry_cnt), || fork_if(*fork)),
         (
             Part::Pulse {
                 timeout,
@@ -216,7 +216,10 @@ fn counters(device: &Device) -> Value {
         .iter()
         .map(|(name, count)| (name.to_owned(), count.into()))
         .collect();
-    all.insert("receive_overflows".into(), counters.fabric.receive_overflows.into());
+    all.insert(
+        "receive_overflows".into(),
+        counters.fabric.receive_overflows.into(),
+    );
     all.into()
 }
 
