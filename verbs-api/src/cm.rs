@@ -82,6 +82,23 @@ pub struct CmEvent<M: ConnectionManager> {
 }
 
 /// A provider's connection manager: ids, and the channel of their events.
+///
+/// ```
+/// use std::net::SocketAddr;
+/// use std::time::Duration;
+/// use verbs_api::*;
+///
+/// /// The active side, up to the moment before its queue pair is made.
+/// fn resolve<M: ConnectionManager>(cm: &M, to: SocketAddr) -> Result<M::Id> {
+///     let id = cm.create_id(CmPortSpace::Tcp, 1)?;
+///     id.resolve_addr(None, to, Duration::from_secs(2))?;
+///     match cm.wait(Some(Duration::from_secs(5)))? {
+///         Some(event) if event.kind == CmEventKind::AddrResolved => Ok(id),
+///         Some(event) => Err(Error::invalid(format!("{to} does not resolve: {:?}", event.kind))),
+///         None => Err(Error::invalid(format!("{to} does not resolve in time"))),
+///     }
+/// }
+/// ```
 pub trait ConnectionManager: Sized + std::fmt::Debug + Send + Sync + 'static {
     /// The verbs that it connects.
     type P: Provider;

@@ -7,6 +7,21 @@
 //!
 //! A program, or a conformance case, is written once against the traits, and runs on the embedded engine
 //! (`softroce`) and on a real card (`verbs-native`) alike.
+//!
+//! ```
+//! use verbs_api::*;
+//!
+//! /// Send `text` on a connected queue pair of any provider, and wait for its completion.
+//! fn send_text<P: Provider>(qp: &P::Qp, cq: &P::Cq, pd: &P::Pd, text: &[u8]) -> Result<Wc> {
+//!     let buffer = Buffer::from_bytes(text);
+//!     let mr = pd.reg_mr(&buffer, Access::empty())?;
+//!     let sge = [Sge { addr: buffer.addr(), length: buffer.len() as u32, lkey: mr.lkey() }];
+//!     qp.post_send(&[SendWr::new(1, SendOp::Send { imm: None }, &sge)]).map_err(|refused| refused.error)?;
+//!     let mut wc = [Wc::default()];
+//!     while cq.poll(&mut wc)? == 0 {}
+//!     Ok(wc[0])
+//! }
+//! ```
 
 mod access;
 mod address;

@@ -136,6 +136,20 @@ pub struct AltPath {
 /// Attributes of a queue pair, for `modify` (present ones are set) and from `query` (all that the type has).
 ///
 /// Mask and values cannot disagree: an attribute is in the mask exactly when it is `Some`.
+///
+/// ```
+/// use verbs_api::{Access, QpAttr, QpAttrMask, QpState};
+///
+/// let to_init = QpAttr {
+///     state: Some(QpState::Init),
+///     pkey_index: Some(0),
+///     port: Some(1),
+///     access: Some(Access::REMOTE_READ | Access::REMOTE_WRITE),
+///     ..QpAttr::default()
+/// };
+/// let expected = QpAttrMask::STATE | QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS;
+/// assert_eq!(to_init.mask(), expected);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpAttr {
     /// The state to go to.

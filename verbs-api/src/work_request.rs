@@ -119,6 +119,14 @@ impl<P: Provider> Clone for SendOp<'_, P> {
 impl<P: Provider> Copy for SendOp<'_, P> {}
 
 /// A send request.
+///
+/// ```
+/// use verbs_api::*;
+///
+/// fn write_inline<P: Provider>(remote: RemoteAddr) -> SendWr<'static, P> {
+///     SendWr::inline(7, SendOp::Write { remote, imm: None }, b"short").with_flags(SendFlags::FENCE)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct SendWr<'a, P: Provider> {
     /// Comes back in the completion.

@@ -1,6 +1,7 @@
 //! Completion channels and queues.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -12,17 +13,41 @@ use verbs_api::{
 use verbs_sys::convert::wc_to_c;
 use verbs_sys::*;
 
+use crate::cq_ex::{self, Cursor};
 use crate::entry::{self, number, place, pointer};
 use crate::handle::Handle;
 use crate::wait::{self, Attempt};
 use crate::{Channel, Cq, context};
 
 type ChannelHandle = Handle<ibv_comp_channel, Channel>;
-pub(crate) type CqHandle = Handle<ibv_cq, Cq, CqExtra>;
+/// The C struct is always the larger one; the functions in it are there when the program asked for them.
+type ExHandle = Handle<ibv_cq_ex, Cq, CqExtra>;
 
-/// What a completion queue keeps beside the provider's: events that the program has taken and not acknowledged.
+/// What a completion queue keeps beside the provider's.
+#[derive(Default)]
 pub(crate) struct CqExtra {
+    /// Events that the program has taken and not acknowledged.
     unacknowledged: Mutex<Vec<CqEvent>>,
+    pub(crate) cursor: Cursor,
+}
+
+/// Access by the pointer that programs hold, which is that of the smaller struct at the head of the larger.
+pub(crate) struct CqHandle;
+
+impl CqHandle {
+    /// # Safety
+    /// As [`Handle::object`].
+    pub(crate) unsafe fn object<'a>(cq: *mut ibv_cq, what: &str) -> Result<&'a Cq> {
+        // SAFETY: the caller's promise.
+        unsafe { ExHandle::object(cq.cast(), what) }
+    }
+
+    /// # Safety
+    /// As [`Handle::extra`].
+    pub(crate) unsafe fn extra<'a>(cq: *mut ibv_cq) -> &'a CqExtra {
+        // SAFETY: the caller's promise.
+        unsafe { ExHandle::extra(cq.cast()) }
+    }
 }
 
 /// `ibv_create_comp_channel`
@@ -57,26 +82,38 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_
     })
 }
 
-/// Make the struct first: its address is the cookie of the events.
-fn empty_cq(
+/// What both ways of creating have in common. `ex` holds the functions that the program asked for.
+///
+/// # Safety
+/// `context` is NULL or open, `channel` NULL or alive.
+pub(crate) unsafe fn create(
     context: *mut ibv_context,
     channel: *mut ibv_comp_channel,
     cq_context: *mut c_void,
-    cqe: c_int,
-) -> ibv_cq {
-    // SAFETY: zeroes are a mutex and a condition variable in their initial states.
-    let (mutex, cond) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-    ibv_cq {
-        context,
-        channel,
-        cq_context,
-        handle: 0,
+    (cqe, comp_vector): (u32, u32),
+    mut ex: ibv_cq_ex,
+) -> Result<*mut ibv_cq_ex> {
+    // SAFETY: the caller's promise.
+    let object = unsafe { context::object(context) }?;
+    let channel_object = match channel.is_null() {
+        true => None,
+        // SAFETY: as above.
+        false => Some(unsafe { ChannelHandle::object(channel, "the completion channel") }?),
+    };
+    // The place first: its address is the cookie of the events.
+    let reserved = Box::new(MaybeUninit::<ExHandle>::uninit());
+    let cq = object.create_cq(&CqInit {
         cqe,
-        mutex,
-        cond,
-        comp_events_completed: 0,
-        async_events_completed: 0,
-    }
+        channel: channel_object,
+        cookie: reserved.as_ptr() as u64,
+        comp_vector,
+        timestamps: false,
+    })?;
+    ex.context = context;
+    ex.channel = channel;
+    ex.cq_context = cq_context;
+    ex.cqe = c_int::try_from(cq.cqe()).unwrap_or(c_int::MAX);
+    Ok(ExHandle::hand_out_at(reserved, ex, cq, CqExtra::default()))
 }
 
 /// `ibv_create_cq`
@@ -91,35 +128,16 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
     comp_vector: c_int,
 ) -> *mut ibv_cq {
     pointer("ibv_create_cq", || {
-        // SAFETY: the caller's promise.
-        let object = unsafe { context::object(context) }?;
         let positive = |number: c_int, what: &str| {
             u32::try_from(number).map_err(|_| Error::invalid(format!("{number} is no {what}")))
         };
-        // SAFETY: as above.
-        let channel_object = match channel.is_null() {
-            true => None,
-            // SAFETY: as above.
-            false => Some(unsafe { ChannelHandle::object(channel, "the completion channel") }?),
-        };
-        let reserved = Box::new(std::mem::MaybeUninit::<CqHandle>::uninit());
-        let cq = object.create_cq(&CqInit {
-            cqe: positive(cqe, "number of completions")?,
-            channel: channel_object,
-            cookie: reserved.as_ptr() as u64,
-            comp_vector: positive(comp_vector, "completion vector")?,
-            timestamps: false,
-        })?;
-        let granted = c_int::try_from(cq.cqe()).unwrap_or(c_int::MAX);
-        let c = empty_cq(context, channel, cq_context, granted);
-        Ok(CqHandle::hand_out_at(
-            reserved,
-            c,
-            cq,
-            CqExtra {
-                unacknowledged: Mutex::default(),
-            },
-        ))
+        let numbers = (
+            positive(cqe, "number of completions")?,
+            positive(comp_vector, "completion vector")?,
+        );
+        // SAFETY: the caller's promise.
+        let cq = unsafe { create(context, channel, cq_context, numbers, cq_ex::empty()) }?;
+        Ok(cq.cast())
     })
 }
 
@@ -171,7 +189,7 @@ pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify
 pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: the caller's promise.
     number("ibv_destroy_cq", || unsafe {
-        CqHandle::destroy(cq, "the completion queue", Object::destroy)
+        ExHandle::destroy(cq.cast(), "the completion queue", Object::destroy)
     })
 }
 

@@ -14,7 +14,7 @@ use verbs_sys::*;
 use crate::entry::{self, null, number, place};
 use crate::handle::Handle;
 use crate::wait::{self, Attempt};
-use crate::{DeviceContext, completion, memory, post, qp, query, srq};
+use crate::{DeviceContext, completion, cq_ex, memory, post, qp, query, srq};
 
 type ContextHandle = Handle<verbs_context, DeviceContext, ContextExtra>;
 
@@ -105,6 +105,7 @@ pub(crate) fn hand_out(device: *mut ibv_device, object: DeviceContext) -> Result
     c.query_device_ex = Some(query::query_device_ex);
     c.query_rt_values = Some(query::query_rt_values);
     c.alloc_null_mr = Some(memory::alloc_null_mr);
+    c.create_cq_ex = Some(cq_ex::create_cq_ex);
     c.create_qp_ex = Some(qp::create_qp_ex);
     c.create_srq_ex = Some(srq::create_srq_ex);
     c.get_srq_num = Some(srq::get_srq_num);

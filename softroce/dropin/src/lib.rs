@@ -13,6 +13,7 @@
 
 mod completion;
 mod context;
+mod cq_ex;
 mod datagram;
 mod device;
 mod entry;

@@ -5,7 +5,7 @@ mod common;
 
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -252,4 +252,57 @@ fn a_program_that_lists_devices_builds_against_the_system_headers_and_runs() {
         .env("SOFTROCE_ADDRESS", common::address(8).to_string());
     let text = success("rdma_device", &command.output().expect("running"));
     assert!(text.contains("softroce0") && text.contains("max_qp"), "{text}");
+}
+
+/// Where Debian's `rdma-core` and `python3-pyverbs` leave them, some compressed.
+const PYTHON_TESTS: &str = "/usr/share/doc/rdma-core/tests";
+
+/// A folder with the Python tests as they are run; `None` when they are not installed.
+fn python_tests() -> Option<PathBuf> {
+    let usable = Command::new("/usr/bin/python3")
+        .args(["-c", "import pyverbs.device"])
+        .output();
+    if !usable.is_ok_and(|output| output.status.success()) || !Path::new(PYTHON_TESTS).is_dir() {
+        println!("skipped: pyverbs or its tests are not installed (rdma-core, python3-pyverbs)");
+        return None;
+    }
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pyverbs");
+    let copied = Command::new("sh")
+        .args([
+            "-c",
+            "mkdir -p \"$1\" && cp -r \"$0\"/. \"$1\" && gunzip -f \"$1\"/*.gz",
+        ])
+        .arg(PYTHON_TESTS)
+        .arg(&folder)
+        .output()
+        .expect("running sh");
+    success("copying the tests", &copied);
+    Some(folder)
+}
+
+#[test]
+fn the_python_tests_of_rdma_core_pass_or_are_skipped_by_themselves() {
+    let modules = [
+        "test_atomic",
+        "test_cq",
+        "test_cq_events",
+        "test_cqex",
+        "test_device",
+        "test_pd",
+        "test_qp",
+        "test_qpex",
+        "test_relaxed_ordering",
+    ];
+    let Some(folder) = python_tests() else { return };
+    for module in modules {
+        let mut command = Command::new("/usr/bin/python3");
+        command
+            .current_dir(&folder)
+            .args(["run_tests.py", "-v", &format!("tests.{module}")]);
+        command
+            .env("LD_PRELOAD", common::drop_in())
+            .env("SOFTROCE_ADDRESS", common::address(9).to_string());
+        let text = success(module, &command.output().expect("running python"));
+        assert!(text.contains("... ok"), "{module} ran no test:\n{text}");
+    }
 }

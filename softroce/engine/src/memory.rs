@@ -165,17 +165,18 @@ impl Memory {
         let (old_pd, pd) = (old.pd, pd.unwrap_or(old.pd));
         pds.retain(pd)?;
         pds.release(old_pd);
+        // In another place: one place has few ids, and its first would soon come back.
+        self.regions.remove(mr.0);
         let id = self
             .regions
-            .renew(mr.0)
-            .expect("the region was there a moment ago");
-        *self.regions.get_mut(id).expect("it was renewed under this id") = Region {
-            key: 0,
-            pd,
-            access,
-            iova,
-            backing,
-        };
+            .insert(Region {
+                key: 0,
+                pd,
+                access,
+                iova,
+                backing,
+            })
+            .expect("a region was removed a moment ago");
         Ok(self.issue_keys(id))
     }
 

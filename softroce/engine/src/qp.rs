@@ -149,7 +149,7 @@ impl Qp {
     }
 
     /// The earliest moment at which something is due.
-    fn deadline(&self) -> Option<Time> {
+    pub(crate) fn deadline(&self) -> Option<Time> {
         let response = self.responder.ack_deadline();
         [self.requester_deadline(), response].into_iter().flatten().min()
     }

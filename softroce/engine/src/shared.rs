@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use verbs_api::{EventKind, Wc};
+use verbs_api::{EventKind, Wc, WcStatus};
 
 use crate::budget::{PeerId, Peers, ReadBudget};
 use crate::counters::Counters;
@@ -42,7 +42,13 @@ impl Shared {
     /// Report a completion. On an overflow the completion is lost, and the queue's users fail when the call ends.
     pub(crate) fn complete(&mut self, cq: CqId, wc: Wc, solicited: Solicited) {
         match self.cqs.push(cq, wc, solicited) {
-            Pushed::Quietly | Pushed::Lost => {}
+            Pushed::Quietly => {}
+            // Of a queue pair that came, or came back, after the overflow.
+            Pushed::Lost => {
+                if wc.status == WcStatus::Success && !self.overflowed.contains(&cq) {
+                    self.overflowed.push_back(cq);
+                }
+            }
             Pushed::Notify => self.events.push_back(EngineEvent::CqNotify(cq)),
             Pushed::Overflowed => {
                 self.events.push_back(EngineEvent::Cq(cq, EventKind::CqErr));

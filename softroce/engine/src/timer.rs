@@ -30,6 +30,11 @@ impl Timers {
         self.heap.first().map(|(deadline, _)| *deadline)
     }
 
+    /// The earliest deadline and its slot.
+    pub(crate) fn first(&self) -> Option<(Time, u32)> {
+        self.heap.first().copied()
+    }
+
     /// Make sure that `slot` is looked at no later than `deadline`.
     pub(crate) fn arm(&mut self, slot: u32, deadline: Time) {
         let at = self.position[slot as usize];

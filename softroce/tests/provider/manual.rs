@@ -54,7 +54,7 @@ fn a_peer_that_never_answers_ends_the_request_when_the_clock_says_so() {
     let (a, _b) = connected(provider.open("left").unwrap(), provider.open("right").unwrap());
     a.post(9, SendOp::Send { imm: None }, 0, 8);
     left.progress();
-    for _ in 0..100 {
+    for _ in 0..1000 {
         let Some(deadline) = left.next_timeout() else {
             break;
         };

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use verbs_api::{CompletionQueue, Context as _, CqInit, Object, ProtectionDomain, QpInit, Wc};
+use softroce::{Options, ProgressMode, Softroce};
+use verbs_api::{CompletionQueue, Context as _, CqInit, Object, ProtectionDomain, Provider, QpInit, Wc};
 
-use crate::pair::{End, open, over_udp};
+use crate::pair::{End, connected, fresh_address, open, over_udp};
 
 #[test]
 fn spinning_pollers_do_not_hold_up_a_thread_that_creates_queue_pairs() {
@@ -97,6 +98,39 @@ fn a_target_that_makes_no_calls_serves_its_peer() {
     a.post(5_000, verbs_api::SendOp::Read { remote: b.remote(0) }, 128, 8);
     a.success(5_000);
     assert_eq!(a.buffer.load_u64(128), 1_000);
+}
+
+#[test]
+fn a_program_that_stops_polling_still_serves_its_peer() {
+    let (a, b) = over_udp();
+    for wr_id in 0..50 {
+        // As a program that is busy polling, and then leaves off without a word.
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(1) {
+            assert_eq!(b.cq.poll(&mut [Wc::default()]).unwrap(), 0);
+        }
+        a.post(wr_id, verbs_api::SendOp::Read { remote: b.remote(0) }, 0, 4096);
+        a.success(wr_id);
+    }
+}
+
+#[test]
+fn a_device_in_thread_only_mode_serves_calls_that_touch_no_socket() {
+    let open = || {
+        let options = Options {
+            addresses: vec![fresh_address()],
+            progress: ProgressMode::ThreadOnly,
+            ..Options::default()
+        };
+        Softroce::new(options).unwrap().open("softroce0").unwrap()
+    };
+    let (a, b) = connected(open(), open());
+    for wr_id in 0..500 {
+        b.recv(wr_id, 0, 2000);
+        a.send(wr_id, 0, 2000);
+        b.success(wr_id);
+        a.success(wr_id);
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Data over UDP on loopback.
 
 use softroce::Softroce;
-use verbs_api::{CompletionQueue, QueuePair, RecvWr, SendOp, SendWr, Wc, WcFlags, WcOpcode, WcStatus};
+use verbs_api::{
+    CompletionQueue, QpAttr, QpState, QueuePair, RecvWr, SendOp, SendWr, Wc, WcFlags, WcOpcode, WcStatus,
+};
 
 use crate::pair::{End, over_udp, pattern};
 
@@ -125,4 +127,26 @@ fn a_queue_pair_talks_to_itself() {
         ]
     );
     assert_eq!(end.buffer.to_vec(1000..1009), b"to myself");
+}
+
+#[test]
+fn what_a_leaving_program_received_is_acknowledged() {
+    for leave_by_error in [false, true] {
+        let (a, b) = over_udp();
+        b.recv(1, 0, 64);
+        a.send(2, 0, 64);
+        b.success(1);
+        if leave_by_error {
+            b.qp.modify(&QpAttr {
+                state: Some(QpState::Err),
+                ..QpAttr::default()
+            })
+            .unwrap();
+            a.success(2);
+        } else {
+            drop(b);
+            a.success(2);
+        }
+        assert_eq!(a.context.device().counters().engine.retransmitted_bytes, 0);
+    }
 }

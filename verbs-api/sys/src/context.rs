@@ -92,7 +92,7 @@ mirror! {
         modify_wq: Slot,
         create_wq: Slot,
         query_rt_values: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_values_ex) -> c_int>,
-        create_cq_ex: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut c_void>,
+        create_cq_ex: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex>,
         /// The library's own.
         r#priv: *mut c_void,
         query_device_ex: Option<

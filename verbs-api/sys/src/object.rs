@@ -68,6 +68,44 @@ mirror! {
         async_events_completed: u32,
     }
 
+    /// Begins with the members of [`ibv_cq`].
+    struct ibv_cq_ex {
+        context: *mut ibv_context,
+        channel: *mut ibv_comp_channel,
+        cq_context: *mut c_void,
+        handle: u32,
+        cqe: c_int,
+        mutex: mutex,
+        cond: cond,
+        comp_events_completed: u32,
+        async_events_completed: u32,
+        comp_mask: u32,
+        status: c_int,
+        wr_id: u64,
+        start_poll: Option<unsafe extern "C" fn(*mut ibv_cq_ex, *mut ibv_poll_cq_attr) -> c_int>,
+        next_poll: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> c_int>,
+        end_poll: Option<unsafe extern "C" fn(*mut ibv_cq_ex)>,
+        read_opcode: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> c_int>,
+        read_vendor_err: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u32>,
+        read_byte_len: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u32>,
+        read_imm_data: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u32>,
+        read_qp_num: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u32>,
+        read_src_qp: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u32>,
+        read_wc_flags: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> c_uint>,
+        read_slid: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u32>,
+        read_sl: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u8>,
+        read_dlid_path_bits: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u8>,
+        read_completion_ts: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u64>,
+        read_cvlan: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u16>,
+        read_flow_tag: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u32>,
+        read_tm_info: Option<unsafe extern "C" fn(*mut ibv_cq_ex, *mut c_void)>,
+        read_completion_wallclock_ns: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u64>,
+    }
+
+    struct ibv_poll_cq_attr {
+        comp_mask: u32,
+    }
+
     struct ibv_srq {
         context: *mut ibv_context,
         srq_context: *mut c_void,

@@ -5,6 +5,9 @@ use super::Engine;
 use crate::qp::Turn;
 use crate::{Acks, Time, TxBatch};
 
+/// Deadlines that one call pushes back at most.
+const STALE_DEADLINES: usize = 4;
+
 impl Engine {
     /// Append packets to `batch` until it is full or nothing more may go now. True when more would come with an
     /// empty batch. The last four bytes of each packet are left for the fabric, which seals them.
@@ -16,6 +19,7 @@ impl Engine {
         }
         let is_full = !self.give_turns(batch, acks) || !self.send_waiting_acks(batch, acks);
         self.fail_overflowed();
+        self.push_stale_deadlines_back();
         is_full || !self.shared.ready.is_empty()
     }
 
@@ -72,6 +76,24 @@ impl Engine {
             }
         }
         true
+    }
+
+    /// The earliest entries of the heap may be earlier than what their queue pairs want by now: an acknowledgement that
+    /// might have waited has just left, most often. A driver that sleeps until then would wake up for nothing.
+    fn push_stale_deadlines_back(&mut self) {
+        for _ in 0..STALE_DEADLINES {
+            let Some((entry, slot)) = self.shared.timers.first() else {
+                return;
+            };
+            let wanted = self.qps.in_slot(slot).and_then(|qp| qp.deadline());
+            if wanted.is_some_and(|wanted| wanted <= entry) {
+                return;
+            }
+            self.shared.timers.disarm(slot);
+            if let Some(wanted) = wanted {
+                self.shared.timers.arm(slot, wanted);
+            }
+        }
     }
 
     /// Send requests of a queue pair that have packets under way. A driver may let more requests gather behind them, so

@@ -254,20 +254,21 @@ impl Qp {
         shared.counters.sent_bytes += len as u64;
     }
 
-    /// A request cannot go on. It fails when everything before has been acknowledged, which may be now.
+    /// A request cannot go on. It fails when all requests before it are complete, which may be now. What it has sent
+    /// itself may never be acknowledged: nothing asked for that.
     fn note_fault(&mut self, shared: &mut Shared, status: WcStatus) {
         shared.counters.send_err += 1;
         self.requester.fault = Some(LocalFault {
-            at: self.requester.next,
+            number: self.requester.current,
             status,
         });
         self.settle_fault(shared);
     }
 
-    /// Fail the faulty request once it is the oldest thing unacknowledged.
+    /// Fail the faulty request once it is the oldest.
     pub(super) fn settle_fault(&mut self, shared: &mut Shared) {
         if let Some(fault) = self.requester.fault
-            && self.requester.una >= fault.at
+            && self.send_queue.head() >= fault.number
         {
             self.fail_send(shared, fault.status);
         }
@@ -390,7 +391,7 @@ impl Qp {
     /// No progress for a lease: others may use what it holds, and it sends no more for now.
     fn end_lease(&mut self, shared: &mut Shared) {
         let Some(link) = self.link else { return };
-        self.requester.pace = match self.ack_timeout_ns() {
+        self.requester.pace = match self.retransmit_deadline() {
             Some(_) if self.requester.unasked_packets > 0 => Pace::Ask,
             Some(_) => Pace::Stalled,
             None => Pace::Trickle,
@@ -399,9 +400,13 @@ impl Qp {
             .reads
             .refund(std::mem::take(&mut self.requester.read_bytes_out));
         self.requester.leased_at = shared.now;
-        match shared.peers.get_mut(link.peer).end_lease(shared.now) {
-            Lease::Release => self.release_charges(shared),
-            Lease::Keep => shared.wake_waiting(link.peer),
+        let lease = shared.peers.get_mut(link.peer).end_lease(shared.now);
+        match (self.requester.pace, lease) {
+            // It still trickles to a peer that sleeps: no timeout will ever ask again.
+            (Pace::Trickle, _) | (_, Lease::Release) => self.release_charges(shared),
+            (Pace::Window | Pace::Probe | Pace::Stalled | Pace::Ask, Lease::Keep) => {
+                shared.wake_waiting(link.peer)
+            }
         }
         self.make_ready(shared);
     }

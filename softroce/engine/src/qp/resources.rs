@@ -112,14 +112,18 @@ impl Resources {
             end: last,
             reason: Reason::Request,
         };
-        self.ring[at] = Resource {
-            first,
-            last,
-            kind,
-            debt,
-        };
+        let displaced = std::mem::replace(
+            &mut self.ring[at],
+            Resource {
+                first,
+                last,
+                kind,
+                debt,
+            },
+        );
         self.stored += 1;
-        self.owing += 1;
+        // A repeated answer that the displaced one still owed is not given any more.
+        self.owing += u32::from(displaced.debt == Debt::Nothing);
     }
 
     /// Whether anything is owed.

@@ -176,22 +176,20 @@ impl Qp {
         Turn::Done
     }
 
-    /// Send the acknowledgement that is owed, if one is, and nothing before it is owed still.
+    /// Send the acknowledgements that are owed, unless something before them is owed still.
     pub(crate) fn send_ack(&mut self, shared: &mut Shared, batch: &mut TxBatch) -> Turn {
         let Some(link) = self.link else { return Turn::Done };
         if self.responder.resources.owes() {
             return Turn::Done;
         }
-        let pending = self.responder.ack.map(|ack| ack.psn);
-        // After a duplicate the older number is the safe one: a READ may lie between the two.
-        let Some(psn) = self.responder.ack_again.or(pending) else {
-            return Turn::Done;
-        };
-        let headers = self.acknowledge_headers(&link, psn.psn(), Syndrome::ACK);
-        if push(shared, batch, &link, &headers).is_none() {
-            return Turn::BatchFull;
+        // At most two: what a duplicate is answered with may lie before what came since, and a READ between them.
+        while let Some(psn) = self.responder.next_ack() {
+            let headers = self.acknowledge_headers(&link, psn.psn(), Syndrome::ACK);
+            if push(shared, batch, &link, &headers).is_none() {
+                return Turn::BatchFull;
+            }
+            self.responder.note_acknowledged_up_to(psn);
         }
-        self.responder.note_acknowledged();
         Turn::Done
     }
 

@@ -149,6 +149,19 @@ impl Responder {
         }
     }
 
+    /// An acknowledgement of everything up to `psn` went out.
+    pub(super) fn note_acknowledged_up_to(&mut self, psn: Seq) {
+        match self.ack {
+            Some(ack) if ack.psn > psn => self.ack_again = None,
+            Some(_) | None => self.note_acknowledged(),
+        }
+    }
+
+    /// Up to where the next acknowledgement reaches.
+    pub(super) fn next_ack(&self) -> Option<Seq> {
+        self.ack_again.or(self.ack.map(|ack| ack.psn))
+    }
+
     /// An acknowledgement went out, or something that implies it.
     pub(super) fn note_acknowledged(&mut self) {
         self.ack = None;

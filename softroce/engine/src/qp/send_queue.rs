@@ -294,11 +294,10 @@ pub(crate) enum Data<'a> {
     Inline(&'a [u8]),
 }
 
-/// A request that cannot go on. It fails once everything before it has been acknowledged.
+/// A request that cannot go on. It fails once all requests before it are complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LocalFault {
-    /// The first packet that could not be made.
-    pub(crate) at: Seq,
+    pub(crate) number: u64,
     pub(crate) status: WcStatus,
 }
 

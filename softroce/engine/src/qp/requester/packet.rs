@@ -229,7 +229,7 @@ impl Qp {
             || is_last_before_limit
             || r.unasked_packets >= ACK_REQUEST_EVERY
             || r.unasked_bytes >= peer.window() / 4
-            || matches!(r.pace, Pace::Probe | Pace::Ask);
+            || r.pace != Pace::Window;
         if wants {
             r.unasked_packets = 0;
             r.unasked_bytes = 0;

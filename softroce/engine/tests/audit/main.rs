@@ -1,0 +1,16 @@
+//! A second look at reliable connections, by somebody who did not write them: suspicions that became tests.
+
+#[allow(dead_code)]
+#[path = "../rc/node.rs"]
+mod node;
+#[allow(dead_code)]
+#[path = "../rc/pair.rs"]
+mod pair;
+#[allow(dead_code)]
+#[path = "../rc/raw.rs"]
+mod raw;
+
+mod completions;
+mod requester;
+mod responder;
+mod swarm;
