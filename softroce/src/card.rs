@@ -32,7 +32,8 @@ const GATHERED_BYTES: u64 = 32 * 1024;
 /// A round's way with acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RoundAcks {
-    /// Send them now, unless something arrived: then the program is about to answer, and they travel with its answer.
+    /// Send those now that the last round left. New ones wait: the program is about to answer what arrived, and its
+    /// answer goes first.
     WithAnswer,
     /// Send them now: nobody is about to answer.
     Now,
@@ -104,6 +105,7 @@ impl Card {
     /// Receive one round, run timers that are due, send, and pass events on. Bounded.
     pub(crate) fn round(&mut self, now: Time, acks: RoundAcks, pace: &Pace) -> Done {
         let engine = &mut self.engine;
+        let held = engine.holds_acks();
         engine.note_receive_pressure(self.fabric.receive_pressure());
         let received = self
             .fabric
@@ -117,7 +119,7 @@ impl Card {
             done.acted = true;
         }
         let acks = match acks {
-            RoundAcks::WithAnswer if received != 0 => Acks::Defer,
+            RoundAcks::WithAnswer if received != 0 && !held => Acks::Defer,
             RoundAcks::WithAnswer | RoundAcks::Now => Acks::Flush,
         };
         self.finish(now, acks, pace, &mut done);
