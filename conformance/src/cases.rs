@@ -14,6 +14,7 @@ mod local_errors;
 mod malformed;
 mod memory;
 mod mix;
+mod not_ready;
 mod packets;
 mod played;
 mod receives;
@@ -26,6 +27,7 @@ mod segmentation;
 mod states;
 mod transitions;
 mod weather;
+mod wrong_answers;
 
 use crate::case::Case;
 use crate::testbed::Testbed;
@@ -48,9 +50,11 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         weather::cases(),
         requester::cases(),
         answers::cases(),
+        wrong_answers::cases(),
         receives::cases(),
         remote_errors::cases(),
         responder::cases(),
+        not_ready::cases(),
         repeats::cases(),
         malformed::cases(),
         memory::cases(),

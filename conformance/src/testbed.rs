@@ -94,6 +94,12 @@ pub trait Testbed: Sized {
         Duration::from_secs(20)
     }
 
+    /// How much later than the specification permits things may be noticed here: nothing in virtual time, a while on a
+    /// machine that has other things to do.
+    fn slack(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// The reason for which this provider is known, and documented, to answer otherwise in the case `id`.
     fn tolerance(&self, id: &str) -> Option<&'static str> {
         let _ = id;

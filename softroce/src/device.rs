@@ -109,10 +109,10 @@ impl Device {
             ProgressMode::Manual => None,
             ProgressMode::Auto | ProgressMode::ThreadOnly => {
                 let spawned = worker::spawn(&shared);
-                Some(
-                    spawned
-                        .map_err(|e| Error::system("cannot start the background thread of the device", e))?,
-                )
+                Some(spawned.map_err(|e| {
+                    fork::forget(&shared);
+                    Error::system("cannot start the background thread of the device", e)
+                })?)
             }
         };
         Ok(Device {
@@ -253,7 +253,8 @@ impl Shared {
         let now = self.clock.now();
         let result = f(&mut guard, now);
         if self.mode == ProgressMode::Auto {
-            let _ = guard.settle(now, &self.pace);
+            let done = guard.settle(now, &self.pace);
+            self.leave_over(done);
         } else {
             // Packets are the thread's, or the simulator's; events are told at once.
             guard.pass_events_on(&self.pace, &mut Done::default());
@@ -291,7 +292,8 @@ impl Shared {
         match self.mode {
             ProgressMode::Auto => {
                 if !self.pace.thread_watches() || !guard.gathers(qpn, bytes) {
-                    let _ = guard.settle(now, &self.pace);
+                    let done = guard.settle(now, &self.pace);
+                    self.leave_over(done);
                 }
             }
             ProgressMode::ThreadOnly => self.pace.wake_sleeper(),
@@ -329,11 +331,20 @@ impl Shared {
 
     fn round_and_leave(&self, mut guard: Inside<'_>, now: Time) -> Left {
         guard.clear_again();
-        let _ = guard.round(now, RoundAcks::WithAnswer, &self.pace);
+        let done = guard.round(now, RoundAcks::WithAnswer, &self.pace);
+        self.leave_over(done);
         self.pace.deadline_is(guard.engine.poll_timeout());
         let left = guard.leave();
         self.pace.ring();
         left
+    }
+
+    /// What a round leaves over is for the background thread, should it sleep: the program may not come back soon. Call
+    /// inside the gate.
+    fn leave_over(&self, done: Done) {
+        if done.more {
+            self.pace.wake_sleeper();
+        }
     }
 
     /// Leave after something that was no round.

@@ -8,9 +8,11 @@ mod bad_arguments;
 mod captures;
 mod conformance;
 mod many_processes;
+mod pauses;
 mod peers;
 mod pingpong;
 mod rxe;
+mod targets;
 mod verbs_tools;
 
 use std::process::ExitCode;
@@ -25,6 +27,8 @@ fn main() -> ExitCode {
         conformance::cases(),
         pingpong::cases(),
         many_processes::cases(),
+        pauses::cases(),
+        targets::cases(),
         captures::cases(),
         verbs_tools::cases(),
         bad_arguments::cases(),

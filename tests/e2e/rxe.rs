@@ -16,10 +16,15 @@ const RUN_LIMIT: Duration = Duration::from_secs(500);
 
 /// All cases of this file.
 pub fn cases() -> Vec<Case> {
-    vec![Case::new(
-        "kernel rxe serves the provider that libibverbs backs",
-        || interop(&["--native".as_ref(), peers::program()?.as_os_str()]),
-    )]
+    vec![
+        Case::new("kernel rxe serves the provider that libibverbs backs", || {
+            interop(&["--native".as_ref(), peers::program()?.as_os_str()])
+        }),
+        Case::new(
+            "kernel rxe and softroce exchange every operation without a retransmission",
+            || interop(&[peers::program()?.as_os_str()]),
+        ),
+    ]
 }
 
 /// Runs the script with these arguments, and fails with what it printed.

@@ -97,6 +97,10 @@ impl Testbed for UdpBed {
         super::sim::has(&self.ends[0], need)
     }
 
+    fn slack(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+
     fn patience(&self) -> Duration {
         Duration::from_secs(15)
     }

@@ -175,7 +175,7 @@ fn reset_discards<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     }
     scene.rest(Duration::from_millis(2));
     pair.left.go(QpState::Reset)?;
-    scene.rest(Duration::from_millis(5)); // for packets that were on their way
+    scene.quiet(&[&pair.right.recv_cq], Duration::from_millis(20))?; // for packets that were on their way
     pair.right.recv(1, &[sink.whole()])?;
     scene.quiet(
         &[&pair.left.send_cq, &pair.left.recv_cq, &pair.right.recv_cq],
@@ -207,6 +207,7 @@ fn destroy_outstanding<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         ..
     } = pair.left;
     qp.destroy()?;
+    scene.quiet(&[&pair.right.recv_cq], Duration::from_millis(20))?; // for packets that were on their way
     // The peer takes receives now; nothing may arrive from a queue pair that is gone.
     pair.right.recv(1, &[sink.whole()])?;
     scene.quiet(&[&pair.right.recv_cq], Duration::from_millis(50))?;

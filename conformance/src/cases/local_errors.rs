@@ -196,8 +196,7 @@ fn vanished<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         "gave up after {took:?}; three tries last at least {:?}",
         3 * timeout
     );
-    // Room for a busy machine.
-    let longest = 3 * 4 * timeout + Duration::from_millis(200);
+    let longest = 3 * 4 * timeout + scene.bed.slack();
     check!(
         took <= longest,
         "gave up only after {took:?}; three tries last at most {longest:?}"

@@ -219,9 +219,11 @@ impl Patterns {
         }
     }
 
+    /// From 0xc0 up: Wireshark takes a short payload that begins like an EtherType for an encapsulated frame, and
+    /// there are none so high.
     fn byte(client: bool, message: u32, at: usize) -> u8 {
         let x = (at as u32).wrapping_mul(0x9e37_79b1) ^ message.wrapping_mul(0x85eb_ca6b) ^ u32::from(client);
-        (x ^ (x >> 15)) as u8
+        (x ^ (x >> 15)) as u8 | 0xc0
     }
 
     fn fill(&mut self, buffer: &Buffer, client: bool, message: u32) {

@@ -82,6 +82,13 @@ impl Claim {
             *self = Claim::None;
         }
     }
+
+    /// The turn ended for want of something else: what was granted and not used yet stays granted.
+    fn suspend_turn(&mut self) {
+        if *self == Claim::Spent {
+            *self = Claim::None;
+        }
+    }
 }
 
 /// Whether the process behind a socket shows life.
@@ -437,6 +444,12 @@ impl ReadBudget {
         self.claims[slot as usize].end_turn();
     }
 
+    /// `slot` waits for its peer's window now, and for nothing here. A READ needs both: one that lost its place here
+    /// whenever it had to wait there, and there whenever here, would go round for ever with others like it.
+    pub(crate) fn suspend_turn(&mut self, slot: u32) {
+        self.claims[slot as usize].suspend_turn();
+    }
+
     /// The next slot that may try again.
     pub(crate) fn wake(&mut self) -> Option<u32> {
         if self.outstanding > self.limit / 2 {
@@ -559,6 +572,26 @@ mod tests {
         assert!(!peers.admits(id, 3, 1000));
         peers.get_mut(id).note_heard(at(60));
         assert!(peers.admits(id, 3, 1000));
+    }
+
+    #[test]
+    fn a_place_among_reads_outlives_a_wait_for_the_peer() {
+        let mut reads = ReadBudget::new(100_000);
+        reads.reserve(4);
+        reads.charge(0, 40_000);
+        reads.wait(1);
+        reads.wait(2);
+        reads.refund(40_000);
+        assert_eq!(reads.wake(), Some(1));
+        reads.suspend_turn(1);
+        assert!(
+            reads.admits(1, 20_000),
+            "its turn comes again without waiting here"
+        );
+        assert!(!reads.admits(3, 20_000), "others were first");
+        reads.charge(1, 20_000);
+        reads.suspend_turn(1);
+        assert!(!reads.admits(1, 20_000), "it has used its place");
     }
 
     #[test]

@@ -65,6 +65,8 @@ pub(crate) struct Qp {
     pub(crate) link: Option<Link>,
     /// The ICRC's state after the headers of the peer's packets, for the source port that it used last.
     peer_crc: Option<(u16, FlowCrc)>,
+    /// Packets that had the IPv4 identification expected, up to [`EXPECTED_IDS_ENOUGH`].
+    expected_ids: u8,
     send_queue: SendQueue,
     receive_queue: ReceiveQueue,
     requester: Requester,
@@ -89,6 +91,11 @@ pub(crate) enum Turn {
 /// The partition that every packet is in: RoCE's P_Key table has this one entry.
 pub(crate) const PARTITION: PKey = PKey::DEFAULT;
 
+/// After so many packets with the identification expected, the peer numbers its packets as we do.
+const EXPECTED_IDS_ENOUGH: u8 = 16;
+/// Packets that a kernel sends as one train at most, and numbers from 0 on.
+const TRAIN_PACKETS_MAX: u16 = 128;
+
 impl Qp {
     pub(crate) fn new(id: Identity) -> Self {
         Qp {
@@ -100,6 +107,7 @@ impl Qp {
             },
             link: None,
             peer_crc: None,
+            expected_ids: 0,
             send_queue: SendQueue::new(id.cap.max_send_wr, id.cap.max_send_sge, id.cap.max_inline_data),
             receive_queue: ReceiveQueue::new(id.cap.max_recv_wr, id.cap.max_recv_sge),
             requester: Requester::default(),
@@ -187,7 +195,16 @@ impl Qp {
                 crc
             }
         };
-        crc.verify(&[meta.segment, 0], udp_payload) != Verdict::Invalid
+        match crc.verify(&[meta.segment, 0], udp_payload) {
+            Verdict::Valid => {
+                self.expected_ids = EXPECTED_IDS_ENOUGH.min(self.expected_ids + 1);
+                true
+            }
+            // Where the identification must be guessed, one damaged packet in 2^16 looks whole. A peer that has kept
+            // to the expected numbers has its packets guessed only within what a train that came in pieces explains.
+            Verdict::ValidWithIpId(id) => self.expected_ids < EXPECTED_IDS_ENOUGH || id < TRAIN_PACKETS_MAX,
+            Verdict::Invalid => false,
+        }
     }
 
     /// Start as requester and responder anew with what the attributes say. On the way to RTR and on to RTS.
@@ -281,6 +298,7 @@ impl Qp {
     pub(crate) fn release_link(&mut self, shared: &mut Shared) {
         self.release_charges(shared);
         self.peer_crc = None;
+        self.expected_ids = 0;
         shared.reads.forget(self.id.slot);
         if let Some(link) = self.link.take() {
             shared.peers.leave(link.peer, self.id.slot);

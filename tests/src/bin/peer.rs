@@ -1,21 +1,22 @@
 //! RDMA processes for tests: one end of a conversation each. `e2e::peer` has what they do.
 #![deny(unsafe_code)]
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use e2e::peer::{Line, Path, Role, incast, interop, passive, pulse};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use softroce::{Device, Options, Softroce};
 use verbs_api::Provider;
 use verbs_native::Native;
 
 #[derive(Parser, Debug)]
 struct Cli {
     /// Whose verbs to use
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, default_value = "softroce")]
     provider: Chosen,
     #[command(subcommand)]
     part: Part,
@@ -23,6 +24,8 @@ struct Cli {
 
 #[derive(ValueEnum, Debug, Clone, Copy)]
 enum Chosen {
+    /// The embedded card, on the address where the two ends meet
+    Softroce,
     /// The first device of the installed libibverbs
     Native,
 }
@@ -123,6 +126,14 @@ fn run(cli: &Cli) -> Result<()> {
     };
     let (role, lines) = meeting.meet(callers)?;
     match cli.provider {
+        Chosen::Softroce => {
+            let address = lines.first().context("nobody called")?.local_ip()?;
+            let provider = open(address)?;
+            // Keeps the device, and so its counters, beyond the end of the part.
+            let context = provider.open("softroce0")?;
+            let device = context.device();
+            play(&cli.part, role, lines, &provider, &|| counters(device))
+        }
         Chosen::Native => play(&cli.part, role, lines, &Native::new()?, &|| json!({})),
     }
 }
@@ -138,7 +149,7 @@ fn play<P: Provider>(
     let line = lines.first_mut().context("nobody called")?;
     let mut found = match (part, role) {
         (Part::Interop(_), _) => {
-            let sent_twice = || counters()["retransmitted_packets"].as_u64().unwrap_or(0);
+            let sent_twice = || counters()["retransmitted_bytes"].as_u64().unwrap_or(0);
             interop::converse(provider, line, role, &sent_twice).map(|()| json!({}))
         }
         (
@@ -149,7 +160,7 @@ fn play<P: Provider>(
                 ..
             },
             Role::Listener,
-        ) => pulse::answer(provider, line, path(*timeout, *retry_cnt), || fork_if(*fork)).map(|()| json!({})),
+        ) => pulse::answer(provider, line, path(*timeout, *retry_cnt), || fork_if(*fork)),
         (
             Part::Pulse {
                 timeout,
@@ -189,6 +200,27 @@ fn path(timeout: u8, retry_cnt: u8) -> Path {
         retry_cnt,
         rd_atomic: 4,
     }
+}
+
+fn open(address: IpAddr) -> Result<Softroce> {
+    let mut options = Options::from_env()?;
+    options.addresses = vec![address];
+    Ok(Softroce::new(options)?)
+}
+
+/// All that the device has counted: the engine's counters by name, and the fabric's receive overflows.
+fn counters(device: &Device) -> Value {
+    let counters = device.counters();
+    let mut all: Map<String, Value> = counters
+        .engine
+        .iter()
+        .map(|(name, count)| (name.to_owned(), count.into()))
+        .collect();
+    all.insert(
+        "receive_overflows".into(),
+        counters.fabric.receive_overflows.into(),
+    );
+    all.into()
 }
 
 fn fork_if(wanted: bool) {

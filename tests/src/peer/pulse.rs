@@ -33,12 +33,13 @@ pub fn answer<P: Provider>(
     line: &mut Line,
     path: Path,
     connected: impl FnOnce(),
-) -> Result<()> {
+) -> Result<Value> {
     let mut end = End::open(provider, SHAPE)?;
     end.post_recv(0, 0, ARRIVAL, MESSAGE)?;
     end.connect(line, path)?;
     connected();
     line.tell("go")?;
+    let machine = Oversleep::watch();
     loop {
         let wc = end.successes(1, LIMIT)?[0];
         if wc.opcode != WcOpcode::Recv {
@@ -51,7 +52,7 @@ pub fn answer<P: Provider>(
         end.post(0, 1, SendOp::Send { imm: None }, 0, MESSAGE)?;
         if is_last {
             while end.successes(1, LIMIT)?[0].opcode != WcOpcode::Send {}
-            return Ok(());
+            return Ok(json!({ "oversleep_us": machine.longest_us() }));
         }
     }
 }

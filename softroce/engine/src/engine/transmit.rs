@@ -40,7 +40,11 @@ impl Engine {
                 }
             }
             self.shared.peers.end_turn(slot);
-            self.shared.reads.end_turn(slot);
+            if turn == Turn::WaitsForPeer {
+                self.shared.reads.suspend_turn(slot);
+            } else {
+                self.shared.reads.end_turn(slot);
+            }
             if let (Some(peer), true) = (peer, turn != Turn::WaitsForPeer) {
                 self.shared.wake_waiting(peer);
             }

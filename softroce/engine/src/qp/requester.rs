@@ -50,6 +50,9 @@ pub(super) enum Pace {
     /// Nothing has come back for so long that what was in flight no longer counts against the window. Nothing more is
     /// sent until something comes back or times out, else a peer that sleeps would find its buffer overrun.
     Stalled,
+    /// As stalled, but what was sent last asked for no acknowledgement, so perhaps none will come: one packet more,
+    /// which asks.
+    Ask,
     /// The same where nothing ever times out: one packet a lease, in case only the acknowledgement was lost.
     Trickle,
 }
@@ -118,7 +121,7 @@ impl Requester {
 
     fn pace_allows(&self) -> bool {
         match self.pace {
-            Pace::Window => true,
+            Pace::Window | Pace::Ask => true,
             Pace::Probe => self.next == self.una,
             Pace::Stalled => false,
             Pace::Trickle => self.packets_out == 0,
@@ -232,6 +235,9 @@ impl Qp {
         }
         if r.charge == 0 {
             r.leased_at = shared.now;
+        }
+        if r.pace == Pace::Ask {
+            r.pace = Pace::Stalled;
         }
         r.charge += cost;
         r.packets_out += 1;
@@ -386,6 +392,7 @@ impl Qp {
     fn end_lease(&mut self, shared: &mut Shared) {
         let Some(link) = self.link else { return };
         self.requester.pace = match self.retransmit_deadline() {
+            Some(_) if self.requester.unasked_packets > 0 => Pace::Ask,
             Some(_) => Pace::Stalled,
             None => Pace::Trickle,
         };
@@ -397,7 +404,9 @@ impl Qp {
         match (self.requester.pace, lease) {
             // It still trickles to a peer that sleeps: no timeout will ever ask again.
             (Pace::Trickle, _) | (_, Lease::Release) => self.release_charges(shared),
-            (Pace::Window | Pace::Probe | Pace::Stalled, Lease::Keep) => shared.wake_waiting(link.peer),
+            (Pace::Window | Pace::Probe | Pace::Stalled | Pace::Ask, Lease::Keep) => {
+                shared.wake_waiting(link.peer)
+            }
         }
         self.make_ready(shared);
     }

@@ -11,6 +11,8 @@ mod pair;
 mod raw;
 
 mod completions;
+mod crossfire;
 mod requester;
 mod responder;
 mod swarm;
+mod turnover;

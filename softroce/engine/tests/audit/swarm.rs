@@ -9,10 +9,14 @@ use crate::pair::{Fate, Pair};
 
 /// A small generator (xorshift*), so that a seed tells the whole story.
 #[derive(Clone)]
-struct Dice(u64);
+pub struct Dice(u64);
 
 impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+    pub fn new(seed: u64) -> Dice {
+        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn roll(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -39,7 +43,7 @@ enum Kind {
 }
 
 fn converse(seed: u64) {
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut dice = Dice::new(seed);
     let connection = Connection {
         mtu: [Mtu::Mtu256, Mtu::Mtu1024, Mtu::Mtu4096][dice.roll(3) as usize],
         timeout: 8,

@@ -281,6 +281,25 @@ fn long_reads_of_eight_processes_out_of_one() {
 }
 
 #[test]
+fn long_reads_and_writes_at_once_of_eight_processes_with_one() {
+    let mut world = World::new();
+    let remote = world.processes[0].node.remote(0);
+    let per_qp = 4;
+    world.run(
+        sender_posts(
+            |at| match at % 2 {
+                0 => SendOperation::Read { remote },
+                _ => SendOperation::Write { remote, imm: None },
+            },
+            1 << 20,
+            per_qp,
+        ),
+        per_qp * (QPS * SENDERS) as u64,
+    );
+    world.assert_smooth("1 MiB READs and WRITEs");
+}
+
+#[test]
 fn long_reads_by_one_out_of_eight_processes() {
     let mut world = World::new();
     let remotes: Vec<_> = (1..=SENDERS)

@@ -223,7 +223,8 @@ impl Qp {
         let r = &mut self.requester;
         r.unasked_packets += 1;
         r.unasked_bytes += cost;
-        let is_last_before_limit = peer.in_flight() + cost + packet_cost(len, true) > peer.window();
+        // Should the next one not follow in the same train, it costs more.
+        let is_last_before_limit = peer.in_flight() + cost + packet_cost(len, false) > peer.window();
         let wants = is_last
             || is_last_before_limit
             || r.unasked_packets >= ACK_REQUEST_EVERY
