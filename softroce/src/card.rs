@@ -19,9 +19,9 @@ const BATCH_BYTES: usize = 128 * 1024;
 const BATCH_PACKETS: usize = 256;
 /// Batches that one round sends at most; what is left goes in the next one.
 const BATCHES_PER_ROUND: usize = 4;
-/// How long the engine lets an acknowledgement wait for data to travel with, ns. Only a program that stops polling in
-/// the middle of a conversation ever waits so long: the next empty poll sends it.
-const ACK_DELAY_NS: u64 = 30_000;
+/// How long the engine lets an acknowledgement wait for data to travel with, ns. Only a program that leaves off in the
+/// middle of a conversation makes one wait so long: the next empty poll sends it.
+const ACK_DELAY_NS: u64 = 150_000;
 
 /// Requests under way behind which small ones may gather: below, the connection would run dry meanwhile.
 const UNDER_WAY: u64 = 2;
@@ -32,8 +32,11 @@ const GATHERED_BYTES: u64 = 32 * 1024;
 /// A round's way with acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RoundAcks {
-    /// Send them now, unless something arrived: then the program is about to answer, and they travel with its answer.
+    /// Send those now that the last round left. New ones wait: the program is about to answer what arrived, and its
+    /// answer goes first.
     WithAnswer,
+    /// Leave them to the program's answer, or to the engine's clock.
+    Later,
     /// Send them now: nobody is about to answer.
     Now,
 }
@@ -104,6 +107,7 @@ impl Card {
     /// Receive one round, run timers that are due, send, and pass events on. Bounded.
     pub(crate) fn round(&mut self, now: Time, acks: RoundAcks, pace: &Pace) -> Done {
         let engine = &mut self.engine;
+        let held = engine.holds_acks();
         engine.note_receive_pressure(self.fabric.receive_pressure());
         let received = self
             .fabric
@@ -117,8 +121,9 @@ impl Card {
             done.acted = true;
         }
         let acks = match acks {
-            RoundAcks::WithAnswer if received != 0 => Acks::Defer,
+            RoundAcks::WithAnswer if received != 0 && !held => Acks::Defer,
             RoundAcks::WithAnswer | RoundAcks::Now => Acks::Flush,
+            RoundAcks::Later => Acks::Defer,
         };
         self.finish(now, acks, pace, &mut done);
         done

@@ -287,6 +287,7 @@ impl Shared {
             .map_err(|error| PostError { posted: 0, error })?;
         let mut guard = self.gate.enter();
         let now = self.clock.now();
+        self.pace.posted(now);
         let (bytes, result) = f(&mut guard, now);
         match self.mode {
             ProgressMode::Auto => {

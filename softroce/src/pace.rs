@@ -21,6 +21,9 @@ const GIVES_WAY_NS: u64 = 50_000;
 const HOLDS_OFF_AFTER_NS: u64 = 90_000;
 /// The timer's time, ns: the thread takes over 100 to 190 µs after the last poll.
 const TAKES_OVER_AFTER_NS: u64 = 190_000;
+/// A program that posted not longer ago than this, ns, may be about to post its answer to what arrives.
+const ANSWERS_WITHIN_NS: u64 = 200_000;
+
 const SERVES: u32 = 0;
 const SLEEPS: u32 = 1;
 const WATCHES: u32 = 2;
@@ -40,6 +43,8 @@ pub(crate) struct Pace {
     held_off_ns: AtomicU64,
     /// When the timer runs out, ns; a time in the past when it is not running.
     runs_out_ns: AtomicU64,
+    /// When a thread of the program last posted sends, ns; 0 is never.
+    last_post_ns: AtomicU64,
     /// The waker is to be rung.
     wanted: AtomicBool,
     /// Until when the thread sleeps, ns.
@@ -76,6 +81,7 @@ impl Pace {
             runs_out_ns: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             last_poll_ns: AtomicU64::new(0),
+            last_post_ns: AtomicU64::new(0),
             wanted: AtomicBool::new(false),
             armed_cqs: AtomicU32::new(0),
             thread: AtomicU32::new(SERVES),
@@ -105,6 +111,18 @@ impl Pace {
         if let Some(bells) = &self.bells {
             bells.timer.set(Duration::from_nanos(after_ns));
         }
+    }
+
+    /// A thread of the program posts sends at `now`.
+    pub(crate) fn posted(&self, now: Time) {
+        self.last_post_ns.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Whether the program, which does not poll, may be about to answer what arrives.
+    pub(crate) fn may_answer(&self, now: Time) -> bool {
+        now.as_nanos()
+            .saturating_sub(self.last_post_ns.load(Ordering::Relaxed))
+            < ANSWERS_WITHIN_NS
     }
 
     /// A completion queue was armed. Call inside the gate.

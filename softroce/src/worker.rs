@@ -27,7 +27,12 @@ const CROWDED_NS: u64 = 500_000;
 const PENALTY_NS: (u64, u64) = (1_000_000, 256_000_000);
 
 /// After traffic, the thread looks up at least so often, ns, until it finds nothing any more.
-const RESTLESS_NS: u64 = 20_000_000;
+const RESTLESS_NS: u64 = 4_000_000;
+
+/// Acknowledgements that have waited for so long, ns, wait in vain.
+const IN_VAIN_NS: u64 = 60_000;
+/// After that none waits for so long, ns.
+const UNANSWERED_NS: u64 = 1_000_000;
 
 /// What to do after a round.
 enum Next {
@@ -53,8 +58,9 @@ fn run(shared: &Shared, bells: &Bells) {
     const TIMER: usize = 0;
     const WAKER: usize = 1;
     let mut spin = Spin::new();
+    let mut answers = Answers::default();
     while !shared.pace.is_stopping() {
-        match serve(shared, &mut spin) {
+        match serve(shared, &mut spin, &mut answers) {
             Next::Spin => continue,
             Next::Watch => wait_readable(&mut entries[..=WAKER], None),
             Next::Sleep => wait_readable(&mut entries, None),
@@ -70,7 +76,7 @@ fn run(shared: &Shared, bells: &Bells) {
 }
 
 /// One round, and what comes after it.
-fn serve(shared: &Shared, spin: &mut Spin) -> Next {
+fn serve(shared: &Shared, spin: &mut Spin, answers: &mut Answers) -> Next {
     let now = shared.clock.now();
     let may_give_way = shared.mode == ProgressMode::Auto;
     // It queues like a verb: the gate is never shut for long, and coming back later instead would take the core from
@@ -78,7 +84,8 @@ fn serve(shared: &Shared, spin: &mut Spin) -> Next {
     let mut guard = shared.gate.enter();
     guard.clear_again();
     guard.look_at_port();
-    let done = guard.round(now, RoundAcks::Now, &shared.pace);
+    let acks = answers.acks(shared, now, guard.engine.holds_acks());
+    let done = guard.round(now, acks, &shared.pace);
     let next = if done.more {
         Next::Spin
     } else if may_give_way && shared.pace.gives_way(now) {
@@ -176,6 +183,32 @@ impl Spin {
             self.until = Time::ZERO;
         } else {
             self.penalty_ns -= self.penalty_ns / 64;
+        }
+    }
+}
+
+/// Decides whether acknowledgements wait for the program's answer.
+///
+/// Those that travel with it cost neither side a packet and the peer's thread no wake-up. But a program that posts
+/// something now and then answers nothing: once acknowledgements have waited in vain, they do not wait for a while.
+#[derive(Default)]
+struct Answers {
+    /// Since when acknowledgements wait.
+    held_since: Option<Time>,
+    not_before: Time,
+}
+
+impl Answers {
+    /// For a round at `now`; `held` tells whether acknowledgements of an earlier one still wait.
+    fn acks(&mut self, shared: &Shared, now: Time, held: bool) -> RoundAcks {
+        let since = if held { self.held_since.unwrap_or(now) } else { now };
+        if now.since(since) > IN_VAIN_NS {
+            self.not_before = now + UNANSWERED_NS;
+        }
+        self.held_since = Some(since);
+        match now >= self.not_before && shared.pace.may_answer(now) {
+            true => RoundAcks::Later,
+            false => RoundAcks::Now,
         }
     }
 }

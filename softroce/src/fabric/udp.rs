@@ -72,7 +72,7 @@ impl UdpOptions {
 }
 
 /// Receive rounds between two looks at the links, when nothing has come over them lately.
-const LOOK_EVERY_ROUNDS: u32 = 8;
+const LOOK_EVERY_ROUNDS: u32 = 32;
 /// Rounds with a look each after something has come.
 const BUSY_LOOKS: u32 = 256;
 /// Receive rounds for which a measurement of the receive buffer holds.

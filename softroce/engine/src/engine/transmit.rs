@@ -102,6 +102,11 @@ impl Engine {
         self.qps.get(qpn).map_or(0, crate::qp::Qp::requests_under_way)
     }
 
+    /// Whether acknowledgements wait for data to travel with.
+    pub fn holds_acks(&self) -> bool {
+        !self.shared.acks.is_empty()
+    }
+
     /// When [`Engine::handle_timeout`] must be called next, if at all. Calling it late delays, and breaks nothing.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.shared.timers.next()
