@@ -7,6 +7,7 @@ mod completion;
 mod data;
 mod device;
 mod events;
+mod exhaustive;
 mod faults;
 mod flush;
 mod headers;
@@ -14,6 +15,7 @@ mod local_errors;
 mod malformed;
 mod memory;
 mod mix;
+mod not_ready;
 mod packets;
 mod played;
 mod receives;
@@ -26,6 +28,7 @@ mod segmentation;
 mod states;
 mod transitions;
 mod weather;
+mod wrong_answers;
 
 use crate::case::Case;
 use crate::testbed::Testbed;
@@ -46,11 +49,14 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         local_errors::cases(),
         faults::cases(),
         weather::cases(),
+        exhaustive::cases(),
         requester::cases(),
         answers::cases(),
+        wrong_answers::cases(),
         receives::cases(),
         remote_errors::cases(),
         responder::cases(),
+        not_ready::cases(),
         repeats::cases(),
         malformed::cases(),
         memory::cases(),

@@ -1,4 +1,4 @@
-//! What a requester makes of the answers that it gets, right and wrong ones.
+//! What a requester makes of the answers that it gets.
 
 use std::time::Duration;
 
@@ -41,30 +41,18 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             repeated_answers,
         ),
         Case::raw_peer(
-            "E16",
-            "acknowledgements of what was not sent are ignored",
-            &["ACK-2"],
-            ghost_ack,
-        ),
-        Case::raw_peer(
-            "E18",
-            "READ responses of a wrong shape end the queue pair",
-            &["RESP-1"],
-            wrong_responses,
-        ),
-        Case::raw_peer(
-            "E19",
-            "an answer of another kind ends the queue pair",
-            &["RESP-2"],
-            wrong_kind,
-        )
-        .of_priority(2),
-        Case::raw_peer(
             "E26",
             "a fatal NAK fails its request, completes those before and flushes those behind",
             &["NAK-3", "FLUSH-2"],
             fatal_naks,
         ),
+        Case::raw_peer(
+            "E27",
+            "a fatal NAK behind an unanswered READ waits until the READ has its answer",
+            &["NAK-3", "ACK-3"],
+            nak_behind_read,
+        )
+        .of_priority(2),
     ]
 }
 
@@ -203,114 +191,6 @@ fn repeated_answers<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     peer.node.is_in(QpState::Rts)
 }
 
-fn ghost_ack<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let mut peer = scene.raw_peer(&Setup {
-        timeout: 18,
-        ..setup()
-    })?;
-    three_sends(&peer)?;
-    expect_sends(scene, &mut peer, 0, 3)?;
-    for ahead in [3u32, 100, 0x3f_ffff] {
-        let psn = peer.own_psn(ahead);
-        for syndrome in [
-            Syndrome::ACK,
-            Syndrome::Nak(NakCode::RemoteAccess),
-            Syndrome::Nak(NakCode::PsnSequence),
-        ] {
-            peer.acknowledge(scene, psn, syndrome, 3);
-        }
-    }
-    scene.quiet(&[&peer.node.send_cq], SHORT)?;
-    peer.silence(scene, SHORT)?;
-    let last = peer.own_psn(2);
-    peer.acknowledge(scene, last, Syndrome::ACK, 3);
-    for wr_id in 1..=3 {
-        scene.ends_with(&peer.node.send_cq, wr_id, WcStatus::Success)?;
-    }
-    peer.node.is_in(QpState::Rts)
-}
-
-fn wrong_responses<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    use Opcode as O;
-    // A READ of 600 bytes: First 256, Middle 256, Last 88.
-    let table: [(&str, &[(Opcode, usize)]); 6] = [
-        (
-            "Only for a READ of three packets",
-            &[(O::RC_READ_RESPONSE_ONLY, 88)],
-        ),
-        ("a short First", &[(O::RC_READ_RESPONSE_FIRST, 252)]),
-        (
-            "Last after First",
-            &[(O::RC_READ_RESPONSE_FIRST, 256), (O::RC_READ_RESPONSE_LAST, 88)],
-        ),
-        (
-            "a Last with extra bytes",
-            &[
-                (O::RC_READ_RESPONSE_FIRST, 256),
-                (O::RC_READ_RESPONSE_MIDDLE, 256),
-                (O::RC_READ_RESPONSE_LAST, 92),
-            ],
-        ),
-        (
-            "a Last with bytes missing",
-            &[
-                (O::RC_READ_RESPONSE_FIRST, 256),
-                (O::RC_READ_RESPONSE_MIDDLE, 256),
-                (O::RC_READ_RESPONSE_LAST, 84),
-            ],
-        ),
-        (
-            "a Middle in place of the Last",
-            &[
-                (O::RC_READ_RESPONSE_FIRST, 256),
-                (O::RC_READ_RESPONSE_MIDDLE, 256),
-                (O::RC_READ_RESPONSE_MIDDLE, 256),
-            ],
-        ),
-    ];
-    for (what, packets) in table {
-        let mut peer = scene.raw_peer(&Setup {
-            timeout: 18,
-            ..setup()
-        })?;
-        let own = peer.node.region(1024, full_access())?;
-        peer.node
-            .send(1, SendOp::Read { remote: FAR }, &[own.sge(0..600)])?;
-        let first = peer.own_psn(0);
-        peer.expect(scene, O::RC_READ_REQUEST, first)?;
-        for (n, (opcode, length)) in packets.iter().enumerate() {
-            peer.read_response(scene, *opcode, first + n as u32, 1, &vec![0xAA; *length]);
-        }
-        let wc = scene.completion(&peer.node.send_cq).map_err(|e| e.during(what))?;
-        check!(
-            matches!(wc.status, WcStatus::BadRespErr | WcStatus::LocLenErr),
-            "{what}: expected BAD_RESP_ERR or LOC_LEN_ERR, seen {:?}",
-            wc.status
-        );
-        peer.node.is_in(QpState::Err).map_err(|e| e.during(what))?;
-        same_bytes(what, &own.buffer.to_vec(600..1024), &[0; 424])?;
-    }
-    Ok(())
-}
-
-fn wrong_kind<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let mut peer = scene.raw_peer(&Setup {
-        timeout: 18,
-        ..setup()
-    })?;
-    three_sends(&peer)?;
-    expect_sends(scene, &mut peer, 0, 3)?;
-    let first = peer.own_psn(0);
-    peer.atomic_response(scene, first, 1, 5);
-    let wc = scene.completion(&peer.node.send_cq)?;
-    same!(
-        (wc.wr_id, wc.status),
-        (1, WcStatus::BadRespErr),
-        "completion of a SEND with an atomic's answer"
-    );
-    peer.node.is_in(QpState::Err)
-}
-
 fn fatal_naks<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let table = [
         (NakCode::InvalidRequest, WcStatus::RemInvReqErr),
@@ -343,4 +223,29 @@ fn fatal_naks<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         peer.silence(scene, Duration::from_millis(20))?;
     }
     Ok(())
+}
+
+fn nak_behind_read<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let mut peer = scene.raw_peer(&Setup {
+        timeout: 18,
+        ..setup()
+    })?;
+    let own = peer.node.region(256, full_access())?;
+    read(&peer, 1, &own, 256)?;
+    peer.node
+        .qp
+        .post_send(&[SendWr::inline(2, SendOp::Send { imm: None }, b"refused")])?;
+    let (first, second) = (peer.own_psn(0), peer.own_psn(1));
+    peer.expect(scene, Opcode::RC_READ_REQUEST, first)?;
+    peer.expect(scene, Opcode::RC_SEND_ONLY, second)?;
+    peer.acknowledge(scene, second, Syndrome::Nak(NakCode::RemoteOperational), 1);
+    peer.expect(scene, Opcode::RC_READ_REQUEST, first)?;
+    let bytes = pattern(2, 256);
+    answer(scene, &peer, first, &bytes, 0, 1);
+    scene.ends_with(&peer.node.send_cq, 1, WcStatus::Success)?;
+    same_bytes("what was read", &own.buffer.to_vec(0..256), &bytes)?;
+    peer.expect(scene, Opcode::RC_SEND_ONLY, second)?;
+    peer.acknowledge(scene, second, Syndrome::Nak(NakCode::RemoteOperational), 1);
+    scene.ends_with(&peer.node.send_cq, 2, WcStatus::RemOpErr)?;
+    peer.node.is_in(QpState::Err)
 }

@@ -8,9 +8,9 @@ use crate::case::Case;
 use crate::outcome::CaseResult;
 use crate::pair::{full_access, same_bytes};
 use crate::raw::{immediate, reth};
-use crate::same;
 use crate::scene::Scene;
 use crate::testbed::Testbed;
+use crate::{check, same};
 
 pub(super) const INVALID: Syndrome = Syndrome::Nak(NakCode::InvalidRequest);
 
@@ -35,6 +35,27 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             &["LENGTH-3"],
             wrong_total,
         ),
+        Case::raw_peer(
+            "A14",
+            "a reserved opcode is an invalid request",
+            &["OPSEQ-2"],
+            reserved_opcodes,
+        )
+        .of_priority(2),
+        Case::raw_peer(
+            "F29",
+            "a WRITE or READ of more than 2^31 bytes is an invalid request",
+            &["LENGTH-4"],
+            too_long,
+        )
+        .of_priority(2),
+        Case::raw_peer(
+            "F31",
+            "a pad count that does not fit the payload is refused or dropped",
+            &["LENGTH-5"],
+            wrong_pad,
+        )
+        .of_priority(2),
     ]
 }
 
@@ -174,6 +195,72 @@ fn wrong_total<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     ];
     for (what, packets, total) in table {
         fatal(scene, what, packets, total, INVALID)?;
+    }
+    Ok(())
+}
+
+fn reserved_opcodes<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    for value in [0x15u8, 0x18, 0x1b, 0x1f] {
+        let mut peer = scene.raw_peer(&setup())?;
+        let psn = peer.peer_psn(0);
+        peer.send(scene, Opcode::new(value), psn, &[], |_| {});
+        peer.expect_aeth(scene, psn, INVALID)
+            .map_err(|e| e.during(format!("opcode {value:#04x}")))?;
+        peer.node.is_in(QpState::Err)?;
+    }
+    Ok(())
+}
+
+fn too_long<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    for opcode in [Opcode::RC_WRITE_FIRST, Opcode::RC_READ_REQUEST] {
+        let mut peer = scene.raw_peer(&setup())?;
+        let far = peer.node.region(4096, full_access())?;
+        let psn = peer.peer_psn(0);
+        let payload = vec![0xAA; if opcode == Opcode::RC_WRITE_FIRST { 256 } else { 0 }];
+        peer.send(scene, opcode, psn, &payload, |h| {
+            h.reth = Some(reth(far.remote(0), (1 << 31) + 1))
+        });
+        peer.expect_aeth(scene, psn, INVALID)?;
+        peer.node.is_in(QpState::Err)?;
+        same_bytes("memory", &far.buffer.to_vec(0..4096), &[0; 4096])?;
+    }
+    Ok(())
+}
+
+fn wrong_pad<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    // (opcode, bytes behind the headers, pad count)
+    for (opcode, length, pad) in [
+        (Opcode::RC_SEND_ONLY, 9usize, 1u8),
+        (Opcode::RC_SEND_ONLY, 0, 3),
+        (Opcode::RC_SEND_ONLY, 5, 0),
+        (Opcode::RC_SEND_FIRST, 256, 2),
+    ] {
+        let mut peer = scene.raw_peer(&setup())?;
+        let sink = peer.node.region(512, full_access())?;
+        peer.node.recv(1, &[sink.whole()])?;
+        let psn = peer.peer_psn(0);
+        let mut headers = roce_wire::Headers::new(peer.bth(opcode, psn));
+        headers.bth.pad = pad;
+        let mut bytes = vec![0; headers.len() + length + roce_wire::ICRC_LEN];
+        check!(
+            headers.emit(&mut bytes).is_ok(),
+            "the headers of a SEND can be written"
+        );
+        scene.network().inject_sealed(crate::testbed::Side::Left, &bytes);
+        scene.rest(std::time::Duration::from_millis(2));
+        let what = format!("{length} bytes with a pad count of {pad}");
+        for packet in peer.drain(scene) {
+            let syndrome = packet.headers.aeth.map(|aeth| aeth.syndrome);
+            check!(
+                syndrome == Some(INVALID),
+                "{what}: expected silence or an invalid request, seen {syndrome:?}"
+            );
+        }
+        let done = scene.completions_now(&peer.node.recv_cq)?;
+        check!(
+            done.iter().all(|wc| wc.status != verbs_api::WcStatus::Success),
+            "{what}: the receive succeeded"
+        );
     }
     Ok(())
 }

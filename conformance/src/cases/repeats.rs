@@ -6,7 +6,7 @@ use verbs_api::WcStatus;
 use super::played::{SHORT, ignored, read_answer, setup};
 use crate::case::Case;
 use crate::outcome::CaseResult;
-use crate::pair::{full_access, same_bytes};
+use crate::pair::{Setup, full_access, same_bytes};
 use crate::same;
 use crate::scene::Scene;
 use crate::testbed::{Need, Testbed};
@@ -45,6 +45,20 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             repeated_atomic,
         )
         .needing(&[Need::Network, Need::Atomics]),
+        Case::raw_peer(
+            "F12",
+            "of packets that are partly a repetition the new ones are served",
+            &["DUP-1"],
+            partial_overlap,
+        ),
+        Case::raw_peer(
+            "F9",
+            "a repeated atomic that is no longer remembered is not done again",
+            &["DUP-3"],
+            forgotten_atomic,
+        )
+        .needing(&[Need::Network, Need::Atomics])
+        .of_priority(2),
     ]
 }
 
@@ -161,5 +175,69 @@ fn repeated_atomic<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         "value after four atomics and five repetitions"
     );
     let psn = peer.peer_psn(4);
+    peer.still_serves(scene, psn)
+}
+
+fn partial_overlap<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let mut peer = scene.raw_peer(&setup())?;
+    let sink = peer.node.region(1024, full_access())?;
+    peer.node.recv(1, &[sink.whole()])?;
+    let opcodes = [
+        Opcode::RC_SEND_FIRST,
+        Opcode::RC_SEND_MIDDLE,
+        Opcode::RC_SEND_MIDDLE,
+        Opcode::RC_SEND_LAST,
+    ];
+    for n in 0..3u32 {
+        let psn = peer.peer_psn(n);
+        peer.send(scene, opcodes[n as usize], psn, &[n as u8 + 1; 256], |_| {});
+        peer.expect_aeth(scene, psn, Syndrome::ACK)?;
+    }
+    // All again, with other bytes in what was sent before, and the last one for the first time.
+    for n in 0..4u32 {
+        let psn = peer.peer_psn(n);
+        let payload = if n < 3 { [0xEE; 256] } else { [4; 256] };
+        peer.send(scene, opcodes[n as usize], psn, &payload, |_| {});
+    }
+    let last = peer.peer_psn(3);
+    while peer.next(scene)?.headers.bth.psn != last {}
+    let wc = scene.ends_with(&peer.node.recv_cq, 1, WcStatus::Success)?;
+    same!(wc.byte_len, 1024, "length of the message");
+    for n in 0..4usize {
+        let part = sink.buffer.to_vec(256 * n..256 * (n + 1));
+        same_bytes(&format!("packet {n}"), &part, &[n as u8 + 1; 256])?;
+    }
+    let psn = peer.peer_psn(4);
+    peer.still_serves(scene, psn)
+}
+
+fn forgotten_atomic<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let mut peer = scene.raw_peer(&Setup {
+        rd_atomic: 2,
+        ..setup()
+    })?;
+    let far = peer.node.region(8, full_access())?;
+    for n in 0..5u32 {
+        let psn = peer.peer_psn(n);
+        peer.fetch_add(scene, psn, far.remote(0), 1);
+        peer.expect(scene, Opcode::RC_ATOMIC_ACKNOWLEDGE, psn)?;
+    }
+    let oldest = peer.peer_psn(0);
+    peer.fetch_add(scene, oldest, far.remote(0), 1);
+    scene.rest(SHORT);
+    for packet in peer.drain(scene) {
+        let original = packet.headers.atomic_ack.map(|a| a.original);
+        same!(
+            original,
+            Some(0),
+            "answer to an atomic that came again, if there is one"
+        );
+    }
+    same!(
+        far.buffer.load_u64(0),
+        5,
+        "value after five atomics and a repetition"
+    );
+    let psn = peer.peer_psn(5);
     peer.still_serves(scene, psn)
 }

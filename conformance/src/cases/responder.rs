@@ -1,14 +1,16 @@
 //! The responder, against a requester that the case plays packet by packet.
 
-use roce_wire::{NakCode, Opcode, RnrTimer, Syndrome};
-use verbs_api::{Access, QpState, RemoteAddr, WcStatus};
+use std::time::Duration;
+
+use roce_wire::{NakCode, Opcode, Syndrome};
+use verbs_api::{Access, Object, QpState, RemoteAddr, WcStatus};
 
 use super::malformed::INVALID;
 use super::played::{SHORT, read_answer, setup};
 use crate::case::Case;
 use crate::outcome::CaseResult;
-use crate::pair::{Setup, full_access, pattern, same_bytes};
-use crate::raw::{RawPeer, immediate, reth};
+use crate::pair::{Region, Setup, full_access, same_bytes};
+use crate::raw::reth;
 use crate::scene::Scene;
 use crate::testbed::Testbed;
 use crate::{check, same};
@@ -23,18 +25,6 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             "a gap is answered by one NAK until it is filled, then by another one",
             &["NAK-1", "NAK-2"],
             gaps,
-        ),
-        Case::raw_peer(
-            "F13",
-            "a SEND without a receive gets an RNR NAK with the timer set",
-            &["RNR-4"],
-            rnr_nak,
-        ),
-        Case::raw_peer(
-            "F14",
-            "only the packet with the immediate needs the receive",
-            &["IMM-2", "RNR-4"],
-            rnr_on_last,
         ),
         Case::raw_peer(
             "F34",
@@ -67,10 +57,24 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             message_numbers,
         ),
         Case::raw_peer(
-            "F47",
-            "after an RNR NAK there is silence until the refused packet comes",
-            &["RNR-5"],
-            silence_after_rnr,
+            "F35",
+            "a region that goes during a READ's answer ends the answer with a NAK",
+            &["ACCESS-5"],
+            region_goes,
+        )
+        .of_priority(2),
+        Case::raw_peer(
+            "F42",
+            "a flood of out-of-order and repeated packets leaves another queue pair alone",
+            &["NAK-1", "LOSS-4"],
+            flood,
+        )
+        .of_priority(2),
+        Case::raw_peer(
+            "F48",
+            "after a sequence NAK repetitions are still answered",
+            &["NAK-1", "DUP-1"],
+            repetition_after_nak,
         ),
     ]
 }
@@ -89,81 +93,6 @@ fn gaps<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         peer.still_serves(scene, expected)?;
     }
     Ok(())
-}
-
-fn rnr_nak<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    for code in 0..32u8 {
-        let mut peer = scene.raw_peer(&Setup {
-            min_rnr_timer: code,
-            ..setup()
-        })?;
-        let sink = peer.node.region(64, full_access())?;
-        let psn = peer.peer_psn(0);
-        let Some(timer) = RnrTimer::new(code) else {
-            continue;
-        };
-        for _ in 0..2 {
-            peer.send_only(scene, psn, b"anybody?");
-            peer.expect_aeth(scene, psn, Syndrome::RnrNak(timer))
-                .map_err(|e| e.during(format!("code {code}")))?;
-        }
-        peer.node.recv(1, &[sink.whole()])?;
-        peer.send_only(scene, psn, b"anybody?");
-        peer.expect_aeth(scene, psn, Syndrome::ACK)?;
-        scene.ends_with(&peer.node.recv_cq, 1, WcStatus::Success)?;
-    }
-    Ok(())
-}
-
-fn rnr_on_last<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let mut peer = scene.raw_peer(&setup())?;
-    let far = peer.node.region(520, full_access())?;
-    let bytes = pattern(4, 520);
-    let total = reth(far.remote(0), 520);
-    let (first, middle, last) = (peer.peer_psn(0), peer.peer_psn(1), peer.peer_psn(2));
-    peer.send(scene, Opcode::RC_WRITE_FIRST, first, &bytes[..256], |h| {
-        h.reth = Some(total);
-        h.bth.ack_request = false;
-    });
-    peer.send(scene, Opcode::RC_WRITE_MIDDLE, middle, &bytes[256..512], |h| {
-        h.bth.ack_request = false
-    });
-    let send_last = |scene: &mut Scene<B>, peer: &RawPeer<B>| {
-        peer.send(
-            scene,
-            Opcode::RC_WRITE_LAST_WITH_IMMEDIATE,
-            last,
-            &bytes[512..],
-            |h| h.immediate = Some(immediate(9)),
-        );
-    };
-    send_last(scene, &peer);
-    let timer = RnrTimer::new(12).ok_or_else(|| crate::Failure::new("RNR timer code 12"))?;
-    // Acknowledgements of the first two packets may come before.
-    loop {
-        let packet = peer.next(scene)?;
-        match packet.headers.aeth.map(|aeth| aeth.syndrome) {
-            Some(Syndrome::Ack(_)) => check!(
-                packet.headers.bth.psn != last,
-                "the last packet was acknowledged without a receive"
-            ),
-            Some(Syndrome::RnrNak(seen)) => {
-                same!((seen, packet.headers.bth.psn), (timer, last), "RNR NAK");
-                break;
-            }
-            other => {
-                return Err(crate::Failure::new(format!(
-                    "expected an RNR NAK, seen {other:?}"
-                )));
-            }
-        }
-    }
-    peer.node.recv(1, &[])?;
-    send_last(scene, &peer);
-    peer.expect_aeth(scene, last, Syndrome::ACK)?;
-    let wc = scene.ends_with(&peer.node.recv_cq, 1, WcStatus::Success)?;
-    same!((wc.immediate(), wc.byte_len), (Some(9), 520), "receive");
-    same_bytes("memory", &far.buffer.to_vec(0..520), &bytes)
 }
 
 fn too_many_reads<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
@@ -313,24 +242,76 @@ fn message_numbers<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     Ok(())
 }
 
-fn silence_after_rnr<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+fn region_goes<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let mut peer = scene.raw_peer(&setup())?;
-    let sink = peer.node.region(256, full_access())?;
-    let timer = RnrTimer::new(12).ok_or_else(|| crate::Failure::new("RNR timer code 12"))?;
-    let psns = [peer.peer_psn(0), peer.peer_psn(1), peer.peer_psn(2)];
-    for psn in psns {
-        peer.send_only(scene, psn, b"refused");
-    }
-    peer.expect_aeth(scene, psns[0], Syndrome::RnrNak(timer))?;
-    peer.silence(scene, SHORT)
-        .map_err(|e| e.during("packets behind one that got an RNR NAK"))?;
-    for wr_id in 0..3 {
-        peer.node.recv(wr_id, &[sink.whole()])?;
-    }
-    for (wr_id, psn) in psns.into_iter().enumerate() {
-        peer.send_only(scene, psn, b"accepted");
-        peer.expect_aeth(scene, psn, Syndrome::ACK)?;
-        scene.ends_with(&peer.node.recv_cq, wr_id as u64, WcStatus::Success)?;
+    let far = peer.node.region(256 * 400, full_access())?;
+    far.scribble(1);
+    let psn = peer.peer_psn(0);
+    peer.read_request(scene, psn, far.remote(0), 256 * 400);
+    let first = peer.expect(scene, Opcode::RC_READ_RESPONSE_FIRST, psn)?;
+    same_bytes("first packet", &first.payload, &far.buffer.to_vec(0..256))?;
+    let Region { mr, buffer } = far;
+    mr.destroy()?;
+    buffer.fill(0..buffer.len(), 0xEE);
+    // Either the whole answer had left before, or it ends with a NAK; bytes written afterwards never leave.
+    for n in 1..400u32 {
+        let packet = peer.next(scene)?;
+        same!(
+            packet.headers.bth.psn,
+            peer.peer_psn(n),
+            "PSN of packet {n} of the answer"
+        );
+        if packet.headers.bth.opcode == Opcode::RC_ACKNOWLEDGE {
+            let syndrome = packet.headers.aeth.map(|aeth| aeth.syndrome);
+            same!(
+                syndrome,
+                Some(Syndrome::Nak(NakCode::RemoteAccess)),
+                "end of the answer"
+            );
+            return peer.node.is_in(QpState::Err);
+        }
+        check!(
+            packet.payload != [0xEE; 256],
+            "packet {n} carries bytes from after the region's end"
+        );
     }
     Ok(())
+}
+
+fn flood<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let bystanders = scene.pair(&Setup::default())?;
+    let mut peer = scene.raw_peer(&setup())?;
+    let far = peer.node.region(64, full_access())?;
+    for n in 0..20_000u32 {
+        let psn = peer.peer_psn(0) + n.wrapping_mul(0x9E37_79B9);
+        if psn != peer.peer_psn(0) {
+            peer.write_only(scene, psn, far.remote(0), b"flooding");
+        }
+        if n % 500 == 0 {
+            scene.rest(Duration::from_micros(10));
+        }
+        if n % 5000 == 0 {
+            scene.still_works(&bystanders)?;
+        }
+    }
+    scene.rest(SHORT);
+    same_bytes("memory", &far.buffer.to_vec(0..64), &[0; 64])?;
+    let replies = peer.drain(scene).len();
+    check!(replies <= 20_000, "{replies} replies to 20000 packets");
+    scene.still_works(&bystanders)?;
+    let psn = peer.peer_psn(0);
+    peer.still_serves(scene, psn)
+}
+
+fn repetition_after_nak<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let mut peer = scene.raw_peer(&setup())?;
+    let psns = [peer.peer_psn(0), peer.peer_psn(1), peer.peer_psn(2)];
+    peer.still_serves(scene, psns[0])?;
+    peer.write_only(scene, psns[2], RemoteAddr::default(), &[]);
+    peer.expect_aeth(scene, psns[1], OUT_OF_SEQUENCE)?;
+    peer.write_only(scene, psns[0], RemoteAddr::default(), &[]);
+    peer.expect_aeth(scene, psns[0], Syndrome::ACK)?;
+    peer.write_only(scene, psns[2], RemoteAddr::default(), &[]);
+    peer.silence(scene, SHORT)?;
+    peer.still_serves(scene, psns[1])
 }

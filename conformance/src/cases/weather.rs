@@ -81,7 +81,7 @@ fn doubled<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 fn random_loss<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    for (loss, messages) in [(10, 600), (50, 300), (200, 100)] {
+    for (loss, messages) in [(10, 600), (50, 300), (100, 150)] {
         let pair = scene.pair(&Setup {
             retry_cnt: 7,
             timeout: 8,
