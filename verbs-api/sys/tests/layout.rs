@@ -18,11 +18,11 @@ fn c_name<'a>(name: &str, member: &'a str) -> &'a str {
 }
 
 /// Size, and each member with its offset.
-type Struct<'a> = (usize, BTreeSet<(&'a str, usize)>);
+type SizeAndMembers<'a> = (usize, BTreeSet<(&'a str, usize)>);
 
 #[test]
 fn every_mirror_has_the_layout_of_the_newest_headers() {
-    let mut structs: BTreeMap<&str, Struct<'_>> = BTreeMap::new();
+    let mut structs: BTreeMap<&str, SizeAndMembers<'_>> = BTreeMap::new();
     let mut current = None;
     for line in NEWEST.lines() {
         if let Some(rest) = line.strip_prefix("struct ") {
@@ -193,7 +193,7 @@ fn probe(members: &[(String, String, usize)]) -> Result<String, String> {
 }
 
 /// Size, and each member with its offset.
-type Struct<'a> = (usize, BTreeSet<(&'a str, usize)>);
+type SizeAndMembers<'a> = (usize, BTreeSet<(&'a str, usize)>);
 
 #[test]
 fn every_mirror_has_the_layout_of_the_installed_headers() {
