@@ -1,10 +1,10 @@
 //! libibverbs.so.1 as a drop-in: unmodified programs run on softroce.
 //!
-//! The shared object has the symbols, version nodes and struct layouts of libibverbs ([`symbols`]); behind them stand
+//! The shared object has the symbols, version nodes and struct layouts of libibverbs (`symbols`); behind them stand
 //! the traits of `verbs-api`, implemented by `softroce`. Contracts that hold for every entry:
 //!
-//! - an object that a program holds a pointer to is a [`handle::Handle`], which begins with the C struct;
-//! - a panic never crosses into C: it becomes the error EIO ([`entry`]);
+//! - an object that a program holds a pointer to is a `handle::Handle`, which begins with the C struct;
+//! - a panic never crosses into C: it becomes the error EIO (`entry`);
 //! - errors are those of the man pages: NULL or -1 with `errno`, or the number itself. Why, in words, goes to standard
 //!   error when a device cannot be listed or opened, and for every failing call when `SOFTROCE_DEBUG` is set;
 //! - what is not offered answers EOPNOTSUPP.

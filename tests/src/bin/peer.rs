@@ -208,7 +208,7 @@ fn open(address: IpAddr) -> Result<Softroce> {
     Ok(Softroce::new(options)?)
 }
 
-/// All that the device has counted: the engine's counters by name, and the fabric's receive overflows.
+/// All that the device has counted: the engine's counters by name, and what the fabric lost or passed on.
 fn counters(device: &Device) -> Value {
     let counters = device.counters();
     let mut all: Map<String, Value> = counters

@@ -17,9 +17,12 @@ fn c_name<'a>(name: &str, member: &'a str) -> &'a str {
     }
 }
 
+/// Size, and each member with its offset.
+type SizeAndMembers<'a> = (usize, BTreeSet<(&'a str, usize)>);
+
 #[test]
 fn every_mirror_has_the_layout_of_the_newest_headers() {
-    let mut structs: BTreeMap<&str, (usize, BTreeSet<(&str, usize)>)> = BTreeMap::new();
+    let mut structs: BTreeMap<&str, SizeAndMembers<'_>> = BTreeMap::new();
     let mut current = None;
     for line in NEWEST.lines() {
         if let Some(rest) = line.strip_prefix("struct ") {
@@ -188,6 +191,9 @@ fn probe(members: &[(String, String, usize)]) -> Result<String, String> {
     source.push_str("printf(\"size %zu\\n\", sizeof(struct verbs_context));\nreturn 0; }\n");
     compile_and_run(&source)
 }
+
+/// Size, and each member with its offset.
+type SizeAndMembers<'a> = (usize, BTreeSet<(&'a str, usize)>);
 
 #[test]
 fn every_mirror_has_the_layout_of_the_installed_headers() {
