@@ -192,9 +192,6 @@ fn probe(members: &[(String, String, usize)]) -> Result<String, String> {
     compile_and_run(&source)
 }
 
-/// Size, and each member with its offset.
-type SizeAndMembers<'a> = (usize, BTreeSet<(&'a str, usize)>);
-
 #[test]
 fn every_mirror_has_the_layout_of_the_installed_headers() {
     let includes = compile_and_run("#include <infiniband/verbs.h>\nint main(void) { return 0; }\n");
