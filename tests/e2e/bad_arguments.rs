@@ -63,6 +63,11 @@ const REFUSED: &[(&str, &[&str], &[&str])] = &[
         &["65536"],
     ),
     (
+        "a device address of another machine",
+        &["pingpong", "--device-address", "192.0.2.77"],
+        &["192.0.2.77"],
+    ),
+    (
         "a transport that does not exist",
         &["pingpong", "--transport", "tcp", "127.0.0.1"],
         &["tcp"],

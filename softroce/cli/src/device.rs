@@ -69,6 +69,18 @@ impl Counting {
     }
 }
 
+/// Say early, before anybody is waited for, when the device's address is none of this machine.
+pub fn check_address(args: &DeviceArgs) -> Result<()> {
+    let Some(address) = args.device_address else {
+        return Ok(());
+    };
+    std::net::UdpSocket::bind((address, 0))
+        .map(drop)
+        .with_context(|| {
+            format!("--device-address {address} is not usable; it must be an address of this machine (see `ip address`)")
+        })
+}
+
 /// Say early, and clearly, when the capture cannot be written.
 pub fn check_capture(capture: Option<&Path>) -> Result<()> {
     let Some(path) = capture else { return Ok(()) };

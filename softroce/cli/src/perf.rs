@@ -173,6 +173,7 @@ impl Measure {
     fn run(self) -> Result<()> {
         let own = self.settings()?;
         device::check_capture(self.capture.as_deref())?;
+        device::check_address(&self.device)?;
         let (mut control, settings) = match &self.host {
             Some(host) => {
                 let mut control = Control::connect(host, self.port)?;

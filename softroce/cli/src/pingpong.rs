@@ -69,6 +69,7 @@ impl Pingpong {
             bail!("--size {} is above {SIZE_BYTES_MAX} bytes", self.size);
         }
         device::check_capture(self.capture.as_deref())?;
+        device::check_address(&self.device)?;
         let own = Settings {
             size: self.size,
             iters: self.iters,
