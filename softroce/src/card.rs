@@ -10,7 +10,6 @@ use crate::cq::CqShared;
 use crate::events::AsyncQueue;
 use crate::fabric::{Fabric, FabricCounters};
 use crate::pace::Pace;
-use crate::patience::Patience;
 use crate::qp::QpShared;
 use crate::unacknowledged::Unacknowledged;
 
@@ -34,8 +33,8 @@ const GATHERED_BYTES: u64 = 32 * 1024;
 /// A round's way with acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RoundAcks {
-    /// Send those now that the last round left, unless the peer goes on without them ([`Patience`]). New ones wait: the
-    /// program is about to answer what arrived, and its answer goes first.
+    /// Send those now that the last round left. New ones wait: the program is about to answer what arrived, and its
+    /// answer goes first.
     WithAnswer,
     /// Leave them to the program's answer, or to the engine's clock.
     Later,
@@ -68,7 +67,6 @@ pub(crate) struct Card {
     batch: TxBatch,
     /// Requests posted since packets were last built, and their bytes.
     gathered: (u32, u64),
-    patience: Patience,
     pub(crate) listeners: Listeners,
 }
 
@@ -103,7 +101,6 @@ impl Card {
             fabric,
             batch: TxBatch::new(BATCH_BYTES, BATCH_PACKETS),
             gathered: (0, 0),
-            patience: Patience::default(),
             listeners: Listeners::default(),
         }
     }
@@ -112,7 +109,6 @@ impl Card {
     pub(crate) fn round(&mut self, now: Time, acks: RoundAcks, pace: &Pace) -> Done {
         let engine = &mut self.engine;
         let held = engine.holds_acks();
-        let coalesced = engine.counters().acks_coalesced;
         engine.note_receive_pressure(self.fabric.receive_pressure());
         let received = self
             .fabric
@@ -125,13 +121,8 @@ impl Card {
             engine.handle_timeout(now);
             done.acted = true;
         }
-        let goes_on = engine.counters().acks_coalesced != coalesced;
         let acks = match acks {
-            RoundAcks::WithAnswer if held && self.patience.lasts(now, goes_on) => Acks::Defer,
-            RoundAcks::WithAnswer if received != 0 && !held => {
-                self.patience.begins(now);
-                Acks::Defer
-            }
+            RoundAcks::WithAnswer if received != 0 && !held => Acks::Defer,
             RoundAcks::WithAnswer | RoundAcks::Now => Acks::Flush,
             RoundAcks::Later => Acks::Defer,
         };

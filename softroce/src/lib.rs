@@ -27,7 +27,6 @@ mod mr;
 mod options;
 mod os;
 mod pace;
-mod patience;
 mod pd;
 mod probe;
 mod provider;

@@ -274,9 +274,6 @@ impl Qp {
         if r.ack.is_none() && urgency == Urgency::Relaxed {
             shared.counters.ack_deferred += 1;
         }
-        if r.ack.is_some() && position.ends_message() {
-            shared.counters.acks_coalesced += 1;
-        }
         let due = r.ack.map_or(shared.now + r.ack_delay_ns, |ack| ack.due);
         r.ack = Some(PendingAck { psn, due, urgency });
         match urgency {
