@@ -121,6 +121,9 @@ impl Card {
             engine.handle_timeout(now);
             done.acted = true;
         }
+        if received == 0 && !done.acted && !held && self.gathered.0 == 0 && !self.engine.has_output() {
+            return done; // The most frequent round of a program that polls: nothing there.
+        }
         let acks = match acks {
             RoundAcks::WithAnswer if received != 0 && !held => Acks::Defer,
             RoundAcks::WithAnswer | RoundAcks::Now => Acks::Flush,

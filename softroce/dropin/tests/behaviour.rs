@@ -13,15 +13,20 @@ fn program() -> Result<&'static PathBuf, &'static String> {
     let compile = || {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/behaviour.c");
         let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("behaviour");
+        // Other test processes may be compiling and running it too: it comes into its place whole.
+        let fresh = program.with_extension(std::process::id().to_string());
         let output = Command::new("cc")
             .args(["-Wall", "-Wextra", "-o"])
-            .arg(&program)
+            .arg(&fresh)
             .args([source, "-libverbs", "-lpthread"])
             .output()
             .map_err(|error| format!("there is no C compiler: {error}"))?;
         let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
         match output.status.success() {
-            true => Ok(program),
+            true => {
+                std::fs::rename(&fresh, &program).expect("the compiled program is ours");
+                Ok(program)
+            }
             false
                 if complaints.contains("infiniband/verbs.h: No such file")
                     || complaints.contains("cannot find -libverbs") =>

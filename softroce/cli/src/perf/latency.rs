@@ -36,9 +36,10 @@ pub fn measure<P: Provider>(
         settings: *settings,
         unsignaled: 0,
         completing: 0,
+        receives: RECEIVES,
     };
     if settings.operation == Operation::Send {
-        for _ in 0..2 {
+        for _ in 0..RECEIVES {
             end.post_recv(0, 0, end.sge(slot, size))?;
         }
     }
@@ -104,7 +105,12 @@ struct Run {
     unsignaled: u32,
     /// WRITEs with a completion that has not been seen yet.
     completing: usize,
+    /// Receives posted (SEND).
+    receives: u32,
 }
+
+/// Receives kept posted: the peer may send again before this end has posted another.
+const RECEIVES: u32 = 4;
 
 /// Sends for each one that completes visibly.
 const SIGNAL_EVERY: u32 = 16;
@@ -129,6 +135,11 @@ impl Run {
             _ => SendOp::Send { imm: None },
         };
         end.post(0, 1, op, end.sge(0, self.size), signaled)?;
+        // Another receive is posted while the message is on its way, not before it leaves.
+        while self.settings.operation == Operation::Send && self.receives < RECEIVES {
+            end.post_recv(0, 0, end.sge(self.slot, self.size))?;
+            self.receives += 1;
+        }
         if signaled {
             self.unsignaled = 0;
             if self.settings.operation == Operation::Write {
@@ -156,7 +167,8 @@ impl Run {
         loop {
             end.wait(control, &mut completions)?;
             if completions[0].opcode == WcOpcode::Recv {
-                return end.post_recv(0, 0, end.sge(self.slot, self.size));
+                self.receives -= 1;
+                return Ok(());
             }
         }
     }

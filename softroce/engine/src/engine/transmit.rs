@@ -102,6 +102,11 @@ impl Engine {
         self.qps.get(qpn).map_or(0, crate::qp::Qp::requests_under_way)
     }
 
+    /// Whether packets may be ready, an event waits to be passed on, or queue pairs must fail.
+    pub fn has_output(&self) -> bool {
+        !self.shared.ready.is_empty() || !self.shared.events.is_empty() || !self.shared.overflowed.is_empty()
+    }
+
     /// Whether acknowledgements wait for data to travel with.
     pub fn holds_acks(&self) -> bool {
         !self.shared.acks.is_empty()
