@@ -10,15 +10,17 @@ use crate::cq::CqShared;
 use crate::events::AsyncQueue;
 use crate::fabric::{Fabric, FabricCounters};
 use crate::pace::Pace;
+use crate::patience::Patience;
 use crate::qp::QpShared;
 use crate::unacknowledged::Unacknowledged;
 
-/// Bytes of packets built before they are handed to the fabric: two full trains, which stay in the cache.
-const BATCH_BYTES: usize = 128 * 1024;
+/// Bytes of packets built before they are handed to the fabric: one full train, which stays in the cache. Room for more
+/// would end in a fragment of a train behind the full ones.
+const BATCH_BYTES: usize = 65_493;
 /// Packets in a batch.
 const BATCH_PACKETS: usize = 256;
 /// Batches that one round sends at most; what is left goes in the next one.
-const BATCHES_PER_ROUND: usize = 4;
+const BATCHES_PER_ROUND: usize = 8;
 /// How long the engine lets an acknowledgement wait for data to travel with, ns. Only a program that leaves off in the
 /// middle of a conversation makes one wait so long: the next empty poll sends it.
 const ACK_DELAY_NS: u64 = 150_000;
@@ -32,8 +34,8 @@ const GATHERED_BYTES: u64 = 32 * 1024;
 /// A round's way with acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RoundAcks {
-    /// Send those now that the last round left. New ones wait: the program is about to answer what arrived, and its
-    /// answer goes first.
+    /// Send those now that the last round left, unless the peer goes on without them ([`Patience`]). New ones wait: the
+    /// program is about to answer what arrived, and its answer goes first.
     WithAnswer,
     /// Leave them to the program's answer, or to the engine's clock.
     Later,
@@ -66,6 +68,7 @@ pub(crate) struct Card {
     batch: TxBatch,
     /// Requests posted since packets were last built, and their bytes.
     gathered: (u32, u64),
+    patience: Patience,
     pub(crate) listeners: Listeners,
 }
 
@@ -100,6 +103,7 @@ impl Card {
             fabric,
             batch: TxBatch::new(BATCH_BYTES, BATCH_PACKETS),
             gathered: (0, 0),
+            patience: Patience::default(),
             listeners: Listeners::default(),
         }
     }
@@ -108,6 +112,7 @@ impl Card {
     pub(crate) fn round(&mut self, now: Time, acks: RoundAcks, pace: &Pace) -> Done {
         let engine = &mut self.engine;
         let held = engine.holds_acks();
+        let coalesced = engine.counters().acks_coalesced;
         engine.note_receive_pressure(self.fabric.receive_pressure());
         let received = self
             .fabric
@@ -120,8 +125,13 @@ impl Card {
             engine.handle_timeout(now);
             done.acted = true;
         }
+        let goes_on = engine.counters().acks_coalesced != coalesced;
         let acks = match acks {
-            RoundAcks::WithAnswer if received != 0 && !held => Acks::Defer,
+            RoundAcks::WithAnswer if held && self.patience.lasts(now, goes_on) => Acks::Defer,
+            RoundAcks::WithAnswer if received != 0 && !held => {
+                self.patience.begins(now);
+                Acks::Defer
+            }
             RoundAcks::WithAnswer | RoundAcks::Now => Acks::Flush,
             RoundAcks::Later => Acks::Defer,
         };

@@ -27,6 +27,7 @@ mod mr;
 mod options;
 mod os;
 mod pace;
+mod patience;
 mod pd;
 mod probe;
 mod provider;

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use softroce::{Options, Softroce};
+use verbs_api::Provider;
 
 /// Which device to use.
 #[derive(Args, Debug, Clone)]
@@ -24,6 +25,48 @@ pub fn open(args: &DeviceArgs, capture: Option<&Path>, fallback: IpAddr) -> Resu
         options.capture = Some(capture.to_path_buf());
     }
     Ok(Softroce::new(options)?)
+}
+
+/// Keeps a provider's first device open, to tell at the end what it has counted.
+pub struct Counting(softroce::Context);
+
+/// Count from now on.
+pub fn counters(provider: &Softroce) -> Result<Counting> {
+    let device = provider
+        .devices()?
+        .into_iter()
+        .next()
+        .context("the provider has no device")?;
+    Ok(Counting(provider.open(&device.name)?))
+}
+
+impl Counting {
+    /// Everything that is not zero, one a line.
+    pub fn text(&self) -> String {
+        let counters = self.0.device().counters();
+        let fabric = counters.fabric;
+        let fabric = [
+            ("fabric.sent_datagrams", fabric.sent_datagrams),
+            ("fabric.sent_trains", fabric.sent_trains),
+            ("fabric.send_refused", fabric.send_refused),
+            ("fabric.received_datagrams", fabric.received_datagrams),
+            ("fabric.received_trains", fabric.received_trains),
+            ("fabric.receive_overflows", fabric.receive_overflows),
+            ("fabric.malformed", fabric.malformed),
+            ("fabric.forwarded", fabric.forwarded),
+            ("fabric.forward_dropped", fabric.forward_dropped),
+            ("fabric.adopted", fabric.adopted),
+            ("fabric.steering_repairs", fabric.steering_repairs),
+        ];
+        let counted = counters
+            .engine
+            .iter()
+            .chain(fabric)
+            .filter(|(_, count)| *count != 0);
+        counted
+            .map(|(name, count)| format!("{name:<28} {count}\n"))
+            .collect()
+    }
 }
 
 /// Say early, before anybody is waited for, when the device's address is none of this machine.

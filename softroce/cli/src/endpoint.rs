@@ -238,13 +238,19 @@ impl<P: Provider> Endpoint<P> {
         Ok(self.qps[qp].post_recv(&[RecvWr { wr_id, sges: &[sge] }])?)
     }
 
+    /// Take completions that are there. An unsuccessful one is an error.
+    pub fn poll(&self, out: &mut [Wc]) -> Result<usize> {
+        let count = self.cq.poll(out)?;
+        out[..count].iter().try_for_each(check)?;
+        Ok(count)
+    }
+
     /// Wait for completions; at least one. An unsuccessful one is an error, and so is a peer that vanishes.
     pub fn wait(&mut self, control: &mut Control, out: &mut [Wc]) -> Result<usize> {
         let mut empty_polls = 0u32;
         loop {
-            let count = self.cq.poll(out)?;
+            let count = self.poll(out)?;
             if count > 0 {
-                out[..count].iter().try_for_each(check)?;
                 return Ok(count);
             }
             match &self.channel {

@@ -83,6 +83,9 @@ struct Measure {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
+    /// Print what engine and fabric of this end have counted, to standard error
+    #[arg(long)]
+    counters: bool,
     #[command(flatten)]
     device: DeviceArgs,
     /// Write all packets of this end to a pcapng file
@@ -202,12 +205,20 @@ impl Measure {
         }
         let provider = device::open(&self.device, self.capture.as_deref(), control.local_ip()?)?;
         let client = self.host.is_some();
+        let counters = if self.counters {
+            Some(device::counters(&provider)?)
+        } else {
+            None
+        };
         let report = match settings.metric {
             Metric::Lat => latency::measure(&provider, &mut control, &settings, client)?,
             Metric::Bw => bandwidth::measure(&provider, &mut control, &settings, client)?,
         };
         if let Some(report) = report {
             report.print(self.json)?;
+        }
+        if let Some(counters) = counters {
+            eprint!("{}", counters.text());
         }
         Ok(())
     }

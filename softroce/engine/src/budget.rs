@@ -18,6 +18,8 @@ use crate::Time;
 const MIN_WINDOW_BYTES: u32 = 8 << 10;
 /// The largest window, bytes: below the default socket buffer, with room for somebody else's packets.
 const MAX_WINDOW_BYTES: u32 = 160 << 10;
+/// What the longest train costs. Who waits for room goes on when one fits, or half of a small window.
+const TRAIN_BYTES: u32 = 67 << 10;
 /// First window when the configuration does not say, bytes.
 const DEFAULT_WINDOW_BYTES: u32 = 16 << 10;
 /// Kernel overhead of a packet that travels alone, bytes, besides its size twice.
@@ -327,6 +329,12 @@ impl Peers {
         self.claims[slot as usize] = Claim::None;
     }
 
+    /// Whether more than one socket was heard within a lease.
+    pub(crate) fn are_several_awake(&self, now: Time) -> bool {
+        let is_awake = |peer: &&Peer| peer.users > 0 && now.since(peer.heard_at) < LEASE_NS;
+        self.entries.iter().filter(is_awake).nth(1).is_some()
+    }
+
     /// Room for slots `0..count`.
     pub(crate) fn reserve(&mut self, count: usize) {
         if count > self.claims.len() {
@@ -366,7 +374,8 @@ impl Peers {
     /// The next slot that may try again.
     pub(crate) fn wake(&mut self, id: PeerId) -> Option<u32> {
         let peer = self.get_mut(id);
-        if !peer.has_room(1) {
+        // Room for a packet or two is not worth a turn: trains would shrink to what each acknowledgement frees.
+        if !peer.has_room((peer.window / 2).min(TRAIN_BYTES)) {
             return None;
         }
         let slot = peer.waiting.pop_front()?;

@@ -36,6 +36,8 @@ counters! {
     rcvd_seq_err,
     /// Acknowledgements that waited for data to travel with.
     ack_deferred,
+    /// Messages whose acknowledgement one for a later message replaces.
+    acks_coalesced,
     /// Requests given up after the last retry.
     retry_exceeded_err,
     /// Requests given up after the last RNR retry.

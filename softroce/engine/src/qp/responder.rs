@@ -274,6 +274,9 @@ impl Qp {
         if r.ack.is_none() && urgency == Urgency::Relaxed {
             shared.counters.ack_deferred += 1;
         }
+        if r.ack.is_some() && position.ends_message() {
+            shared.counters.acks_coalesced += 1;
+        }
         let due = r.ack.map_or(shared.now + r.ack_delay_ns, |ack| ack.due);
         r.ack = Some(PendingAck { psn, due, urgency });
         match urgency {
@@ -282,7 +285,7 @@ impl Qp {
         }
     }
 
-    /// While the own socket fills up, ask senders to slow down.
+    /// While the own socket fills up, ask senders to slow down. One alone is bounded by its own window, which fits.
     fn note_pressure(&mut self, shared: &mut Shared, packet: &Packet<'_>) {
         if !shared.is_pressed || !packet.headers.bth.ack_request {
             return;
@@ -293,8 +296,10 @@ impl Qp {
             .is_none_or(|last| shared.now.since(last) >= CNP_INTERVAL_NS)
         {
             cnp.last = Some(shared.now);
-            cnp.is_due = true;
-            self.make_ready(shared);
+            cnp.is_due = shared.peers.are_several_awake(shared.now);
+            if cnp.is_due {
+                self.make_ready(shared);
+            }
         }
     }
 }

@@ -206,6 +206,12 @@ fn ten_thousand_idle_queue_pairs_arm_no_timer_and_send_nothing() {
 #[test]
 fn a_congested_receiver_slows_its_senders_down() {
     let mut pair = Pair::new();
+    // Another sender is about.
+    let connection = Connection::default();
+    let other = pair.b.create_qp(&connection);
+    pair.b.enter_init(pair.now, other, &connection);
+    pair.b
+        .enter_rtr(pair.now, other, "10.0.0.9".parse().unwrap(), 0x99, &connection);
     let from = pair.a.sge(0, 1 << 20);
     let target = pair.b.remote(0);
     pair.b.engine.note_receive_pressure(true);
@@ -225,6 +231,24 @@ fn a_congested_receiver_slows_its_senders_down() {
     let window = pair.a.engine.window(pair.b.ip).unwrap().1;
     assert!(window <= 16 << 10, "{window}");
     assert_eq!(pair.a.engine.counters().retransmitted_bytes, 0);
+}
+
+#[test]
+fn a_congested_receiver_leaves_its_only_sender_to_its_window() {
+    let mut pair = Pair::new();
+    let from = pair.a.sge(0, 1 << 20);
+    let remote = pair.b.remote(0);
+    pair.b.engine.note_receive_pressure(true);
+    pair.a.post(
+        pair.now,
+        pair.qa,
+        1,
+        SendOperation::Write { remote, imm: None },
+        &[from],
+    );
+    pair.run();
+    assert_eq!(pair.a.outcomes(), [(1, WcStatus::Success)]);
+    assert!(pair.psns(From::B, roce_wire::Opcode::CNP).is_empty());
 }
 
 #[test]
