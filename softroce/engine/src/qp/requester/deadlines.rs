@@ -117,8 +117,8 @@ impl Qp {
         let r = &self.requester;
         let leases = match r.pace {
             Pace::Stalled => 2,
-            // It stands in line to ask, which takes its time.
-            Pace::Ask => 3,
+            // It stands in line to ask, which among many takes its time.
+            Pace::Ask => 5,
             Pace::Window | Pace::Probe | Pace::Trickle => return false,
         };
         r.stalls >= leases
