@@ -71,12 +71,11 @@ fn incast() -> Outcome {
             .map(|report| number(report, &format!("counters.{name}")))
             .sum()
     };
-    let (sent, again, timeouts) = (
-        total("sent_bytes")?,
-        total("retransmitted_bytes")?,
-        total("timeouts")?,
-    );
-    let shown = || format!("{again} of {sent} bytes were sent again, {timeouts} recoveries by timeout");
+    let (sent, again) = (total("sent_bytes")?, total("retransmitted_bytes")?);
+    let (timeouts, probes) = (total("timeouts")?, total("probes")?);
+    let shown = || {
+        format!("{again} of {sent} bytes were sent again, {timeouts} recoveries by timeout, {probes} probes")
+    };
     ensure(sent > 512 * 1024 * 1024, || {
         format!("only {sent} bytes were sent")
     })?;

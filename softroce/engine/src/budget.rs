@@ -33,6 +33,11 @@ pub(crate) const LEASE_NS: u64 = 10_000_000;
 /// Time between two packets to a peer that sleeps, ns.
 const SLEEP_PROBE_NS: u64 = 40_000_000;
 
+/// A process that answers others so long after a packet went out, ns, has seen that packet.
+const ANSWERED_WITHIN_NS: u64 = 1_000_000;
+/// Time between probes of queue pairs that are not answered while others are, ns: they have no room in the window.
+const PROBE_INTERVAL_NS: u64 = 2_000_000;
+
 /// What a packet of `len` bytes costs; `in_train` when it follows one of the same size and path.
 pub(crate) fn packet_cost(len: usize, in_train: bool) -> u32 {
     let len = len as u32;
@@ -139,6 +144,8 @@ pub(crate) struct Peer {
     /// Somebody had to wait since the last growth: a window that nobody fills needs none.
     is_limiting: bool,
     last_loss: Option<Time>,
+    /// When a queue pair last probed, because only it was not answered.
+    probed_at: Option<Time>,
     /// Slots of queue pairs that wait for room, in the order in which they came.
     waiting: VecDeque<u32>,
     /// The transmit call that last carried data to this peer.
@@ -168,6 +175,20 @@ impl Peer {
     pub(crate) fn note_heard(&mut self, now: Time) {
         self.heard_at = now;
         self.wakefulness = Wakefulness::Awake;
+    }
+
+    /// Whether a queue pair that has sent nothing and heard nothing since `quiet_since` may probe: something came from
+    /// there for others clearly later, so that its packet was seen or lost, and nobody else has just probed.
+    pub(crate) fn admits_probe(&self, quiet_since: Time, now: Time) -> bool {
+        self.heard_at > quiet_since + ANSWERED_WITHIN_NS
+            && self
+                .probed_at
+                .is_none_or(|probed_at| now.since(probed_at) >= PROBE_INTERVAL_NS)
+    }
+
+    /// A queue pair probes.
+    pub(crate) fn note_probe(&mut self, now: Time) {
+        self.probed_at = Some(now);
     }
 
     /// A queue pair has made no progress for a lease.
@@ -277,6 +298,7 @@ impl Peers {
                 credit: 0,
                 is_limiting: false,
                 last_loss: None,
+                probed_at: None,
                 waiting: VecDeque::new(),
                 last_batch: 0,
             };

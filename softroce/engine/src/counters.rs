@@ -60,6 +60,9 @@ counters! {
     retransmitted_bytes,
     /// Recoveries that a timeout began.
     timeouts,
+    /// Times that a queue pair sent its oldest packet again before a timeout, because the peer's process answered others
+    /// and not it.
+    probes,
     /// Datagrams that are no packet: too short, unknown header version, bad lengths.
     dropped_malformed,
     /// Packets to a queue pair that does not exist.

@@ -77,6 +77,8 @@ const LOOK_EVERY_ROUNDS: u32 = 32;
 const BUSY_LOOKS: u32 = 256;
 /// Receive rounds for which a measurement of the receive buffer holds.
 const PRESSURE_ROUNDS: u32 = 16;
+/// Receive rounds at the end, to pass on what is not ours.
+const LAST_READS: u32 = 64;
 /// How long opening waits for the other processes to help: a stopped one does not.
 const SETTLE_PATIENCE_NS: u64 = 30_000_000;
 
@@ -296,6 +298,15 @@ impl Fabric for UdpFabric {
 
 impl Drop for UdpFabric {
     fn drop(&mut self) {
+        // After another member has left, packets of others may lie here until the table is repaired.
+        let mut nobody = |_: &RxMeta, _: &[u8]| {};
+        for _ in 0..LAST_READS {
+            self.last_round = 0;
+            self.read_socket(&mut nobody);
+            if self.last_round == 0 {
+                break;
+            }
+        }
         // The socket goes before the links: who sees a link end finds the kernel's numbering changed already.
         self.socket = None;
     }

@@ -22,6 +22,8 @@ const PAUSE: Duration = Duration::from_millis(4);
 const ARRIVAL: usize = 2048;
 /// Where a message says that it is the last.
 const LAST: usize = 8;
+/// After so long without an answer, the message has been acknowledged and its receiver is gone or stopped.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Longer than any retry budget that tests choose.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -72,10 +74,10 @@ pub fn pulse<P: Provider>(provider: &P, line: &mut Line, path: Path, duration: D
         end.buffer.fill(LAST..LAST + 1, u8::from(is_last));
         let sent = Instant::now();
         end.post(0, 1, SendOp::Send { imm: None }, 0, MESSAGE)?;
-        if let Some(failed) = await_answer(&end)? {
+        if let Some((failed, asked)) = await_answer(&end)? {
             return Ok(json!({
                 "exchanges": exchanges, "error": format!("{:?}", failed.status),
-                "error_after_us": sent.elapsed().as_micros() as u64,
+                "error_after_us": asked.unwrap_or(sent).elapsed().as_micros() as u64,
                 "longest_us": longest.as_micros() as u64, "oversleep_us": machine.longest_us(),
             }));
         }
@@ -94,16 +96,25 @@ pub fn pulse<P: Provider>(provider: &P, line: &mut Line, path: Path, duration: D
     }))
 }
 
-/// Waits for the message to be acknowledged and answered; returns the completion that failed, if one did.
-fn await_answer<P: Provider>(end: &End<P>) -> Result<Option<Wc>> {
+/// Waits for the message to be acknowledged and answered. If a completion failed, returns it, and when the message was
+/// sent again: who waits for an answer alone never learns that nobody is there.
+fn await_answer<P: Provider>(end: &End<P>) -> Result<Option<(Wc, Option<Instant>)>> {
     let mut waiting_for = 2;
-    let mut batch = [Wc::default(); 2];
+    let mut asked = None;
+    let mut batch = [Wc::default(); 3];
     while waiting_for > 0 {
-        let count = end.next(&mut batch[..waiting_for], LIMIT)?;
+        let limit = if asked.is_none() { ANSWER_LIMIT } else { LIMIT };
+        let count = end.next(&mut batch[..waiting_for], limit)?;
+        if count == 0 && asked.is_none() {
+            asked = Some(Instant::now());
+            end.post(0, 1, SendOp::Send { imm: None }, 0, MESSAGE)?;
+            waiting_for += 1;
+            continue;
+        }
         ensure!(count > 0, "no completion within {LIMIT:?}");
         for wc in &batch[..count] {
             if wc.status != WcStatus::Success {
-                return Ok(Some(*wc));
+                return Ok(Some((*wc, asked)));
             }
             if wc.opcode == WcOpcode::Recv {
                 end.post_recv(0, 0, ARRIVAL, MESSAGE)?;

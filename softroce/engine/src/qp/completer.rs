@@ -11,7 +11,7 @@ use roce_wire::{AtomicAckEth, NakCode, Packet, Position, Syndrome};
 use verbs_api::{QpState, WcStatus};
 
 use super::Qp;
-use super::requester::Pace;
+use super::requester::{Pace, Recovery};
 use super::send_queue::{Data, Operation};
 use crate::psn::Seq;
 use crate::shared::Shared;
@@ -285,6 +285,8 @@ impl Qp {
         r.progress_at = shared.now;
         r.leased_at = shared.now;
         r.timeouts_in_a_row = 0;
+        r.stalls = 0;
+        r.recovery = Recovery::Regular;
         r.retries_left = self.attr.retry_cnt.unwrap_or(0);
         r.rnr_retries_left = self.attr.rnr_retry.unwrap_or(0);
     }

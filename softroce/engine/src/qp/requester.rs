@@ -12,10 +12,10 @@ use super::send_queue::{LocalFault, Operation, SendQueue, packets_of};
 use super::{Qp, Turn};
 use crate::Time;
 use crate::batch::TxBatch;
-use crate::budget::{LEASE_NS, Lease};
 use crate::psn::Seq;
 use crate::shared::Shared;
 
+mod deadlines;
 mod packet;
 
 pub(super) use packet::emit;
@@ -57,6 +57,16 @@ pub(super) enum Pace {
     Trickle,
 }
 
+/// What made it send again, if it does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Recovery {
+    /// Nothing, or a timeout or a NAK, with which the ACK timer begins anew.
+    #[default]
+    Regular,
+    /// A probe: the ACK timer goes on as if nothing had been sent.
+    Probing,
+}
+
 /// State of the requester.
 #[derive(Debug, Default)]
 pub(super) struct Requester {
@@ -87,6 +97,11 @@ pub(super) struct Requester {
     pub(super) progress_at: Time,
     /// Timeouts without progress in between.
     pub(super) timeouts_in_a_row: u8,
+    /// When a packet last went out.
+    sent_at: Time,
+    /// Leases that ended since the last progress or timeout.
+    pub(super) stalls: u8,
+    pub(super) recovery: Recovery,
     pub(super) fault: Option<LocalFault>,
     /// `una` when the last implied NAK made it retry; a second one without progress is an echo of the first.
     pub(super) implied_nak_at: Option<Seq>,
@@ -230,9 +245,10 @@ impl Qp {
         if r.next < r.sent_end {
             shared.counters.retransmitted_bytes += len as u64;
         }
-        if r.next == r.una {
+        if r.next == r.una && r.recovery == Recovery::Regular {
             r.progress_at = shared.now;
         }
+        r.sent_at = shared.now;
         if r.charge == 0 {
             r.leased_at = shared.now;
         }
@@ -300,6 +316,8 @@ impl Qp {
         }
         self.requester.retries_left -= 1;
         self.requester.progress_at = shared.now;
+        self.requester.stalls = 0;
+        self.requester.recovery = Recovery::Regular;
         self.rewind(shared);
     }
 
@@ -320,94 +338,18 @@ impl Qp {
 
     /// Give back what it holds of the peer's window and of the READ budget.
     pub(super) fn release_charges(&mut self, shared: &mut Shared) {
+        let reads = std::mem::take(&mut self.requester.read_bytes_out);
+        shared.reads.refund(reads);
+        self.release_window(shared);
+    }
+
+    fn release_window(&mut self, shared: &mut Shared) {
         let r = &mut self.requester;
-        shared.reads.refund(std::mem::take(&mut r.read_bytes_out));
         r.packets_out = 0;
         let charge = std::mem::take(&mut r.charge);
         if let Some(link) = self.link {
             shared.peers.get_mut(link.peer).refund(charge);
             shared.wake_waiting(link.peer);
         }
-    }
-
-    /// Local ACK timeout T: 4.096 µs · 2^code, 0 is never (IBA 9.7.6.1.3). It may run out between once and four times
-    /// that. Twice is kind to peers that share a processor with us; more, when it has run out in vain before, to those
-    /// that are away for a while.
-    fn ack_timeout_ns(&self) -> Option<u64> {
-        let times = u64::from(self.requester.timeouts_in_a_row.min(2) + 2);
-        match self.attr.timeout.unwrap_or(0) {
-            0 => None,
-            code => Some(times * (4096 << code)),
-        }
-    }
-
-    fn retransmit_deadline(&self) -> Option<Time> {
-        let r = &self.requester;
-        if r.hold != Hold::Nothing || !r.is_waiting() || r.next == r.una {
-            return None;
-        }
-        self.ack_timeout_ns().map(|timeout| r.progress_at + timeout)
-    }
-
-    fn lease_deadline(&self) -> Option<Time> {
-        let r = &self.requester;
-        (r.charge > 0 || r.read_bytes_out > 0).then(|| r.leased_at + LEASE_NS)
-    }
-
-    pub(super) fn requester_deadline(&self) -> Option<Time> {
-        let hold = match self.requester.hold {
-            Hold::Rnr(until) => Some(until),
-            Hold::Nothing => None,
-        };
-        [hold, self.retransmit_deadline(), self.lease_deadline()]
-            .into_iter()
-            .flatten()
-            .min()
-    }
-
-    pub(super) fn handle_requester_timeout(&mut self, shared: &mut Shared) {
-        let now = shared.now;
-        if let Hold::Rnr(until) = self.requester.hold
-            && until <= now
-        {
-            self.requester.hold = Hold::Nothing;
-            self.requester.progress_at = now;
-            self.make_ready(shared);
-        }
-        if self.retransmit_deadline().is_some_and(|due| due <= now) {
-            shared.counters.timeouts += 1;
-            self.requester.timeouts_in_a_row = self.requester.timeouts_in_a_row.saturating_add(1);
-            if let Some(link) = self.link {
-                shared.peers.get_mut(link.peer).shrink(now);
-            }
-            self.requester.implied_nak_at = None;
-            self.retry(shared);
-            self.requester.pace = Pace::Probe;
-        } else if self.lease_deadline().is_some_and(|due| due <= now) {
-            self.end_lease(shared);
-        }
-    }
-
-    /// No progress for a lease: others may use what it holds, and it sends no more for now.
-    fn end_lease(&mut self, shared: &mut Shared) {
-        let Some(link) = self.link else { return };
-        self.requester.pace = match self.retransmit_deadline() {
-            Some(_) if self.requester.unasked_packets > 0 => Pace::Ask,
-            Some(_) => Pace::Stalled,
-            None => Pace::Trickle,
-        };
-        shared
-            .reads
-            .refund(std::mem::take(&mut self.requester.read_bytes_out));
-        self.requester.leased_at = shared.now;
-        let lease = shared.peers.get_mut(link.peer).end_lease(shared.now);
-        match (self.requester.pace, lease) {
-            // It still trickles to a peer that sleeps: no timeout will ever ask again.
-            (Pace::Trickle, _) | (_, Lease::Release) => self.release_charges(shared),
-            (Pace::Window | Pace::Probe | Pace::Stalled | Pace::Ask, Lease::Keep) => {
-                shared.wake_waiting(link.peer)
-            }
-        }
-        self.make_ready(shared);
     }
 }

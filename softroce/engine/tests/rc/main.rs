@@ -9,6 +9,7 @@ mod loss;
 mod many;
 mod node;
 mod pair;
+mod probes;
 mod raw;
 mod requester;
 mod responder;
