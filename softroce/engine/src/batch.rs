@@ -2,6 +2,10 @@
 
 use std::net::IpAddr;
 
+/// Where the BTH has its AckReq bit.
+const ACK_REQUEST_AT: usize = 8;
+const ACK_REQUEST: u8 = 0x80;
+
 /// What a fabric must know to send a packet: one flow, one set of IP header fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Path {
@@ -92,6 +96,13 @@ impl TxBatch {
     pub fn pop(&mut self) {
         if let Some(packet) = self.packets.pop() {
             self.used = packet.start as usize;
+        }
+    }
+
+    /// Have the last packet, a request, ask for an acknowledgement.
+    pub(crate) fn ask_with_last(&mut self) {
+        if let Some(packet) = self.packets.last() {
+            self.bytes[packet.start as usize + ACK_REQUEST_AT] |= ACK_REQUEST;
         }
     }
 

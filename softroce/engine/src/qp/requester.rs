@@ -178,17 +178,28 @@ enum Step {
 }
 
 impl Qp {
-    /// Send requests until the turn is over or nothing more may go.
+    /// Send requests until the turn is over or nothing more may go. What goes on in a later turn asks for an
+    /// acknowledgement now: others may use the window up before, and what nobody asked for would hold it.
     pub(super) fn send_requests(&mut self, shared: &mut Shared, batch: &mut TxBatch) -> Turn {
         let mut bytes = 0;
+        let turn = self.send_request_packets(shared, batch, &mut bytes);
+        if turn != Turn::Done && bytes > 0 && self.requester.unasked_packets > 0 {
+            batch.ask_with_last();
+            self.requester.unasked_packets = 0;
+            self.requester.unasked_bytes = 0;
+        }
+        turn
+    }
+
+    fn send_request_packets(&mut self, shared: &mut Shared, batch: &mut TxBatch, bytes: &mut usize) -> Turn {
         for _ in 0..TURN_PACKETS {
-            if bytes >= TURN_BYTES {
+            if *bytes >= TURN_BYTES {
                 return Turn::Again;
             }
             match self.next_step() {
                 Step::Nothing => return Turn::Done,
                 Step::Packet => match self.send_request_packet(shared, batch) {
-                    Ok(sent) => bytes += sent,
+                    Ok(sent) => *bytes += sent,
                     Err(turn) => return turn,
                 },
             }

@@ -50,6 +50,11 @@ fn sixty_four_queue_pairs_share_one_window_and_all_finish_without_a_loss() {
     }
     assert!(high <= 160 << 10, "{high}");
     assert!(
+        pair.now < Time::from_nanos(10_000_000),
+        "somebody waited for a lease to end: {}",
+        pair.now
+    );
+    assert!(
         pair.a
             .outcomes()
             .iter()
