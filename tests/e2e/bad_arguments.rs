@@ -68,6 +68,22 @@ const REFUSED: &[(&str, &[&str], &[&str])] = &[
         &["192.0.2.77"],
     ),
     (
+        "a broadcast address as the device's",
+        &["pingpong", "--device-address", "127.255.255.255"],
+        &["127.255.255.255"],
+    ),
+    (
+        "a group address as the device's",
+        &["pingpong", "--device-address", "224.0.0.1"],
+        &["224.0.0.1"],
+    ),
+    ("port 0", &["pingpong", "--port", "0"], &["--port", "0"]),
+    (
+        "several queue pairs for a latency",
+        &["perf", "send", "lat", "--qps", "2"],
+        &["--qps 2"],
+    ),
+    (
         "a transport that does not exist",
         &["pingpong", "--transport", "tcp", "127.0.0.1"],
         &["tcp"],
@@ -122,6 +138,7 @@ pub fn cases() -> Vec<Case> {
             unwritable_capture,
         ),
         Case::new("a text file is refused as a capture", text_as_capture),
+        Case::new("an empty file is refused as a capture", empty_capture),
         Case::new(
             "a capture that is cut short is decoded up to the cut and reported",
             truncated_capture,
@@ -174,6 +191,10 @@ fn text_as_capture() -> Outcome {
     )?;
     let name = file.to_string_lossy();
     run(&bed, &["decode", &name])?.refused_naming(&[&name])
+}
+
+fn empty_capture() -> Outcome {
+    run(&Bed::loopback()?, &["decode", "/dev/null"])?.refused_naming(&["/dev/null", "empty"])
 }
 
 fn truncated_capture() -> Outcome {

@@ -86,6 +86,9 @@ pub enum ReadError {
     /// The file could not be read.
     #[error("the capture cannot be read: {0}")]
     Io(#[from] io::Error),
+    /// There is nothing in the file.
+    #[error("the file is empty, so it is neither pcap nor pcapng")]
+    Empty,
     /// Neither pcap nor pcapng.
     #[error("the file begins with {magic:02x?}, which is neither pcap nor pcapng")]
     NotACapture {

@@ -16,6 +16,7 @@ use process::{Pair, softroce_figures};
 pub use raw::Raw;
 use table::{Row, Table};
 
+use crate::output;
 use crate::progress::Progress;
 use crate::stats::median;
 
@@ -97,11 +98,10 @@ impl Compare {
             pinned: pair.is_pinned(),
         };
         if self.json {
-            println!("{}", table.json())
+            output::line(table.json())
         } else {
-            print!("{table}")
+            output::line(table.to_string().trim_end())
         }
-        Ok(())
     }
 }
 

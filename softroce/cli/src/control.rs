@@ -12,6 +12,16 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest line accepted.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 
+/// Characters of a line that an error quotes.
+const EXCERPT_CHARS: usize = 80;
+
+/// The beginning of a line.
+fn excerpt(line: &str) -> &str {
+    line.char_indices()
+        .nth(EXCERPT_CHARS)
+        .map_or(line, |(end, _)| &line[..end])
+}
+
 /// One end of the control connection.
 pub struct Control {
     reader: BufReader<TcpStream>,
@@ -85,7 +95,7 @@ impl Control {
         match read {
             Ok(0) => bail!("the peer has vanished"),
             Ok(_) => serde_json::from_str(&line)
-                .with_context(|| format!("the peer speaks another protocol: {line:?}")),
+                .with_context(|| format!("the peer speaks another protocol: {:?}", excerpt(&line))),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 bail!("the peer has not answered for {} s", ANSWER_TIMEOUT.as_secs())
             }
@@ -120,5 +130,16 @@ impl Control {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             Err(error) => Err(error).context("the peer has vanished"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EXCERPT_CHARS, excerpt};
+
+    #[test]
+    fn an_error_quotes_only_the_beginning_of_a_line() {
+        assert_eq!(excerpt("GET /\r\n"), "GET /\r\n");
+        assert_eq!(excerpt(&"é".repeat(60_000)).chars().count(), EXCERPT_CHARS);
     }
 }

@@ -1,10 +1,13 @@
 //! Which softroce device a command uses.
 
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, UdpSocket};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use roce_wire::ROCE_V2_PORT;
 use softroce::{Options, Softroce};
 use verbs_api::Provider;
 
@@ -12,15 +15,18 @@ use verbs_api::Provider;
 #[derive(Args, Debug, Clone)]
 pub struct DeviceArgs {
     /// Address of the device (any local address; every 127.x.y.z works without set-up); by default the one that
-    /// reaches the peer
-    #[arg(long, value_name = "ADDRESS", env = "SOFTROCE_ADDRESS")]
+    /// reaches the peer. The variable SOFTROCE_ADDRESS says the same
+    #[arg(long, value_name = "ADDRESS")]
     pub device_address: Option<IpAddr>,
 }
 
 /// Open the provider on the chosen address, else on `fallback`.
 pub fn open(args: &DeviceArgs, capture: Option<&Path>, fallback: IpAddr) -> Result<Softroce> {
     let mut options = Options::from_env()?;
-    options.addresses = vec![args.device_address.unwrap_or(fallback)];
+    options.addresses = asked_for(args, options.addresses);
+    if options.addresses.is_empty() {
+        options.addresses.push(fallback);
+    }
     if let Some(capture) = capture {
         options.capture = Some(capture.to_path_buf());
     }
@@ -69,21 +75,40 @@ impl Counting {
     }
 }
 
+/// The addresses that the user named: the argument goes before the variable.
+fn asked_for(args: &DeviceArgs, variable: Vec<IpAddr>) -> Vec<IpAddr> {
+    let named = args.device_address.map_or(variable, |address| vec![address]);
+    named.iter().map(IpAddr::to_canonical).collect()
+}
+
 /// Say early, before anybody is waited for, when the device's address is none of this machine.
 pub fn check_address(args: &DeviceArgs) -> Result<()> {
-    let Some(address) = args.device_address else {
-        return Ok(());
-    };
-    std::net::UdpSocket::bind((address, 0))
-        .map(drop)
-        .with_context(|| {
-            format!("--device-address {address} is not usable; it must be an address of this machine (see `ip address`)")
-        })
+    for address in asked_for(args, Options::from_env()?.addresses) {
+        // A link-local address needs its interface, which the provider looks up.
+        if matches!(address, IpAddr::V6(address) if address.is_unicast_link_local()) {
+            continue;
+        }
+        // The kernel lets nobody connect to a broadcast address who has not asked for broadcasts, though it lets a
+        // socket sit on one.
+        let usable = if address.is_unspecified() || address.is_multicast() {
+            Err(io::ErrorKind::AddrNotAvailable.into())
+        } else {
+            UdpSocket::bind((address, 0)).and_then(|socket| socket.connect((address, ROCE_V2_PORT)))
+        };
+        usable.with_context(|| {
+            format!("the device address {address} is not usable; it must be an address of this machine (see `ip address`) that stands for it alone")
+        })?;
+    }
+    Ok(())
 }
 
 /// Say early, and clearly, when the capture cannot be written.
 pub fn check_capture(capture: Option<&Path>) -> Result<()> {
     let Some(path) = capture else { return Ok(()) };
+    // A named pipe is opened once only: its reader takes a second opening for the end.
+    if path.metadata().is_ok_and(|meta| meta.file_type().is_fifo()) {
+        return Ok(());
+    }
     std::fs::OpenOptions::new()
         .create(true)
         .append(true)

@@ -8,6 +8,7 @@ use serde_json::json;
 use verbs_api::{Context, DeviceAttr, GidEntry, PortAttr, Provider};
 
 use crate::device::{self, DeviceArgs};
+use crate::output;
 
 /// List the devices
 #[derive(Args, Debug)]
@@ -44,16 +45,16 @@ impl Devices {
             });
         }
         if self.json {
-            println!("{}", serde_json::Value::from_iter(found.iter().map(Found::json)));
+            output::line(serde_json::Value::from_iter(found.iter().map(Found::json)))?;
         } else {
-            found.iter().for_each(|device| device.print(self.verbose));
+            found.iter().try_for_each(|device| device.print(self.verbose))?;
         }
         Ok(())
     }
 }
 
 impl Found {
-    fn print(&self, verbose: bool) {
+    fn print(&self, verbose: bool) -> Result<()> {
         let Found {
             name,
             attr,
@@ -63,27 +64,34 @@ impl Found {
         let address = gids
             .first()
             .map_or_else(|| "no address".to_owned(), |g| g.gid.ip().to_string());
-        println!(
+        output::line(format_args!(
             "{name:<16} {address:<24} {:?}, MTU {}",
             port.state,
             port.active_mtu.bytes()
-        );
+        ))?;
         if !verbose {
-            return;
+            return Ok(());
         }
-        println!("    node GUID {:016x}, {}", attr.node_guid, attr.fw_ver);
+        output::line(format_args!(
+            "    node GUID {:016x}, {}",
+            attr.node_guid, attr.fw_ver
+        ))?;
         for (name, limit) in limits(attr) {
-            println!("    {name:<22} {limit}");
+            output::line(format_args!("    {name:<22} {limit}"))?;
         }
-        println!(
+        output::line(format_args!(
             "    {:<22} {}",
             "atomics",
             format!("{:?}", attr.atomic_cap).to_uppercase()
-        );
-        println!("    {:<22} {}", "largest message", port.max_msg_sz);
+        ))?;
+        output::line(format_args!("    {:<22} {}", "largest message", port.max_msg_sz))?;
         for gid in gids {
-            println!("    GID {:<3} {} ({:?})", gid.index, gid.gid, gid.gid_type);
+            output::line(format_args!(
+                "    GID {:<3} {} ({:?})",
+                gid.index, gid.gid, gid.gid_type
+            ))?;
         }
+        Ok(())
     }
 
     fn json(&self) -> serde_json::Value {

@@ -9,6 +9,7 @@ mod decode;
 mod device;
 mod devices;
 mod endpoint;
+mod output;
 mod perf;
 mod pingpong;
 mod progress;
@@ -40,6 +41,18 @@ enum Command {
 /// Exit status for wrong use and for failures that are no verdict.
 const FAILURE: u8 = 1;
 
+/// The error with its causes. Some errors already tell their cause, which is not said twice.
+fn message(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.ends_with(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
 fn main() -> ExitCode {
     compare::pin_as_asked();
     let done = match Cli::parse().command {
@@ -51,7 +64,27 @@ fn main() -> ExitCode {
         Command::Conformance(conformance) => conformance.run(),
     };
     done.unwrap_or_else(|error| {
-        eprintln!("softroce: {error:#}");
+        eprintln!("softroce: {}", message(&error));
         ExitCode::from(FAILURE)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use anyhow::Context as _;
+    use verbs_api::Error;
+
+    use super::message;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause = || io::Error::from_raw_os_error(28);
+        let told = "the disk: No space left on device (os error 28)";
+        let own = anyhow::Error::from(Error::system("the disk", cause()));
+        assert_eq!(message(&own), told);
+        let added = Err::<(), _>(cause()).context("the disk").unwrap_err();
+        assert_eq!(message(&added), told);
+    }
 }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::compare::Compare;
 use crate::control::Control;
 use crate::device::{self, DeviceArgs};
+use crate::output;
 use crate::stats::Distribution;
 
 /// Measure latency or bandwidth between two processes (start one without HOST, then one with)
@@ -62,7 +63,7 @@ struct Measure {
     /// Bytes a message; 8 for latency and 65536 for bandwidth when left out
     #[arg(long)]
     size: Option<u32>,
-    /// Messages measured
+    /// Messages measured (on each queue pair)
     #[arg(long)]
     iters: Option<u32>,
     /// Queue pairs (bandwidth)
@@ -78,7 +79,7 @@ struct Measure {
     #[arg(long)]
     memory_poll: bool,
     /// TCP port on which the two ends meet
-    #[arg(long, default_value_t = 18515)]
+    #[arg(long, default_value_t = 18515, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Print the result as JSON
     #[arg(long)]
@@ -152,6 +153,12 @@ impl Measure {
         if self.qps == 0 || self.qps > QPS_MAX {
             bail!("--qps {} is outside 1 to {QPS_MAX}", self.qps);
         }
+        if metric == Metric::Lat && self.qps != 1 {
+            bail!(
+                "--qps {} is for bandwidth; latency is measured on one queue pair",
+                self.qps
+            );
+        }
         if self.memory_poll && (operation, metric) != (Operation::Write, Metric::Lat) {
             bail!("--memory-poll is for WRITE latency: softroce perf write lat --memory-poll");
         }
@@ -163,7 +170,7 @@ impl Measure {
             metric,
             size,
             iters: iters.max(1),
-            qps: if metric == Metric::Lat { 1 } else { self.qps },
+            qps: self.qps,
             mtu: self.mtu.unwrap_or(0),
             events: self.events,
             memory_poll: self.memory_poll,
@@ -240,8 +247,7 @@ impl Report {
 
     fn print(&self, json: bool) -> Result<()> {
         if json {
-            println!("{}", serde_json::to_string(self)?);
-            return Ok(());
+            return output::line(serde_json::to_string(self)?);
         }
         let name = format!("{:?}", self.operation).to_uppercase();
         if let Some(l) = &self.latency {
@@ -250,21 +256,21 @@ impl Report {
             } else {
                 "round trip"
             };
-            println!(
+            output::line(format_args!(
                 "{name} {} bytes, {what}, {} iterations, us:",
                 self.size, self.iters
-            );
-            println!(
+            ))?;
+            output::line(format_args!(
                 "  min {:.2}  p50 {:.2}  p99 {:.2}  p99.9 {:.2}  max {:.2}  mean {:.2}",
                 l.min_us, l.p50_us, l.p99_us, l.p999_us, l.max_us, l.mean_us
-            );
+            ))?;
         }
         if let (Some(gbit), Some(rate)) = (self.gbit_per_s, self.messages_per_s) {
-            println!(
+            output::line(format_args!(
                 "{name} {} bytes on {} queue pairs, {} iterations:",
                 self.size, self.qps, self.iters
-            );
-            println!("  {gbit:.2} Gbit/s  {rate:.0} messages/s");
+            ))?;
+            output::line(format_args!("  {gbit:.2} Gbit/s  {rate:.0} messages/s"))?;
         }
         Ok(())
     }

@@ -11,8 +11,10 @@ use verbs_api::{Buffer, Provider, SendOp, Wc, WcOpcode};
 use crate::control::Control;
 use crate::device::{self, DeviceArgs};
 use crate::endpoint::{Endpoint, Sizes, Waiting};
+use crate::output;
 
-/// Send a message back and forth between two processes (start one without HOST, then one with)
+/// Send a message back and forth between two processes (start one without HOST, then one with, whose size, MTU and
+/// number count)
 #[derive(Args, Debug)]
 pub struct Pingpong {
     /// The server to connect to; without it this process is the server
@@ -36,7 +38,7 @@ pub struct Pingpong {
     #[arg(long)]
     check: bool,
     /// TCP port on which the two ends meet
-    #[arg(long, default_value_t = 18515)]
+    #[arg(long, default_value_t = 18515, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Print the result as JSON
     #[arg(long)]
@@ -81,19 +83,24 @@ impl Pingpong {
             Some(host) => {
                 let mut control = Control::connect(host, self.port)?;
                 control.send(&own)?;
-                (control, own)
+                // Either end can ask for the check, which needs both.
+                let agreed: Settings = control.receive()?;
+                let settings = Settings {
+                    check: agreed.check,
+                    ..own
+                };
+                (control, settings)
             }
             None => {
                 let mut control = Control::accept(self.port)?;
                 let theirs: Settings = control.receive()?;
-                (
-                    control,
-                    Settings {
-                        events: own.events || theirs.events,
-                        check: own.check || theirs.check,
-                        ..theirs
-                    },
-                )
+                let settings = Settings {
+                    events: own.events || theirs.events,
+                    check: own.check || theirs.check,
+                    ..theirs
+                };
+                control.send(&settings)?;
+                (control, settings)
             }
         };
         if settings.size > SIZE_BYTES_MAX {
@@ -104,8 +111,7 @@ impl Pingpong {
         }
         let provider = device::open(&self.device, self.capture.as_deref(), control.local_ip()?)?;
         let report = converse(&provider, &mut control, settings, self.host.is_some())?;
-        report.print(self.json);
-        Ok(())
+        report.print(self.json)
     }
 }
 
@@ -255,7 +261,7 @@ struct Report {
 }
 
 impl Report {
-    fn print(&self, json: bool) {
+    fn print(&self, json: bool) -> Result<()> {
         let mbit_per_s = self.bytes as f64 * 8.0 / self.seconds / 1e6;
         let us_per_iter = self.seconds * 1e6 / f64::from(self.iters.max(1));
         if json {
@@ -263,17 +269,16 @@ impl Report {
                 "bytes": self.bytes, "iters": self.iters, "seconds": self.seconds, "checked": self.checked,
                 "mbit_per_s": mbit_per_s, "us_per_iter": us_per_iter,
             });
-            println!("{value}");
-            return;
+            return output::line(value);
         }
-        println!(
+        output::line(format_args!(
             "{} bytes in {:.3} s = {mbit_per_s:.2} Mbit/s",
             self.bytes, self.seconds
-        );
+        ))?;
         let check = if self.checked { ", every byte checked" } else { "" };
-        println!(
+        output::line(format_args!(
             "{} iterations = {us_per_iter:.2} us an iteration{check}",
             self.iters
-        );
+        ))
     }
 }

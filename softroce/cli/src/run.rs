@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Read};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -99,6 +99,10 @@ fn prepend(value: &OsStr, variable: &str) -> OsString {
 
 /// The absolute path of a capture file, which can be written to.
 fn writable(file: &Path) -> Result<PathBuf> {
+    // A named pipe is opened once only, by the program: its reader takes a second opening for the end.
+    if file.metadata().is_ok_and(|meta| meta.file_type().is_fifo()) {
+        return Ok(file.canonicalize()?);
+    }
     fs::OpenOptions::new()
         .create(true)
         .append(true)

@@ -44,7 +44,11 @@ impl<R: Read> Reader<R> {
         } else if available == 4 && u32::from_le_bytes(magic) == ng::SECTION_HEADER {
             Format::Ng(read_section(&mut source, 0)?)
         } else {
-            return Err(ReadError::NotACapture { magic });
+            return Err(if available == 0 {
+                ReadError::Empty
+            } else {
+                ReadError::NotACapture { magic }
+            });
         };
         Ok(Self {
             source,

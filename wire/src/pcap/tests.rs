@@ -214,10 +214,7 @@ fn what_is_no_capture_is_named_so() {
         error(b"\x7fELF...."),
         "the file begins with [7f, 45, 4c, 46], which is neither pcap nor pcapng"
     );
-    assert_eq!(
-        error(b""),
-        "the file begins with [00, 00, 00, 00], which is neither pcap nor pcapng"
-    );
+    assert_eq!(error(b""), "the file is empty, so it is neither pcap nor pcapng");
 }
 
 #[test]
