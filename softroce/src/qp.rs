@@ -58,8 +58,10 @@ impl Qp {
         let config = QpConfig {
             pd: pd.inner.id,
             qp_type: init.qp_type,
-            send_cq: send_cq.inner.id,
-            recv_cq: recv_cq.inner.id,
+            send_cq: Some(send_cq.inner.id),
+            recv_cq: Some(recv_cq.inner.id),
+            srq: None,
+            xrc_domain: None,
             cap: init.cap,
             sq_sig: init.sq_sig,
         };

@@ -69,8 +69,10 @@ fn side(ip: &str) -> Side {
     let init = QpConfig {
         pd,
         qp_type: QpType::Rc,
-        send_cq: cq,
-        recv_cq: cq,
+        send_cq: Some(cq),
+        recv_cq: Some(cq),
+        srq: None,
+        xrc_domain: None,
         cap,
         sq_sig: SqSigType::All,
     };

@@ -16,11 +16,25 @@ use crate::memory::{self, HostMemory, Memory};
 use crate::pd::{self, ProtectionDomains};
 use crate::qp_table::QpTable;
 use crate::shared::Shared;
-use crate::{CompletionRing, Config, Counters, CqId, EngineEvent, MrId, MrInfo, PdId, PortConfig, Time};
+use crate::{
+    CompletionRing, Config, Counters, CqId, EngineEvent, MrId, MrInfo, PdId, PortConfig, SrqId, Time,
+    XrcDomainId,
+};
 
+mod address;
+mod device_memory;
 mod dispatch;
+mod multicast;
 mod queue_pair;
+mod srq;
 mod transmit;
+mod windows;
+mod xrc;
+
+pub use address::AddressHandle;
+pub use multicast::Membership;
+pub use srq::{SrqConfig, SrqHandle};
+pub use windows::BindRequest;
 
 /// Receive or send requests that a queue may hold.
 const MAX_WR: u32 = 1 << 15;
@@ -57,12 +71,17 @@ pub struct Engine {
 pub struct QpConfig {
     /// Its protection domain.
     pub pd: PdId,
-    /// Its service; only RC is served so far.
+    /// Its service.
     pub qp_type: QpType,
-    /// Where send requests complete.
-    pub send_cq: CqId,
-    /// Where receive requests complete.
-    pub recv_cq: CqId,
+    /// Where send requests complete; `None` for an XRC target alone.
+    pub send_cq: Option<CqId>,
+    /// Where receive requests complete; `None` for XRC alone, whose receives complete where the shared receive queue
+    /// says.
+    pub recv_cq: Option<CqId>,
+    /// A shared receive queue in place of its own.
+    pub srq: Option<SrqId>,
+    /// XRC targets: their domain.
+    pub xrc_domain: Option<XrcDomainId>,
     /// Capacities wanted.
     pub cap: QpCap,
     /// Which send requests complete visibly.

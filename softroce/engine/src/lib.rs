@@ -41,7 +41,7 @@ pub use batch::{Acks, Path, RxMeta, TxBatch, TxPacket};
 pub use config::{Config, PortConfig};
 pub use counters::Counters;
 pub use cq::CompletionRing;
-pub use engine::{Engine, QpConfig, QpHandle};
+pub use engine::{AddressHandle, BindRequest, Engine, Membership, QpConfig, QpHandle, SrqConfig, SrqHandle};
 pub use event::EngineEvent;
 pub use memory::{MrInfo, copy_code_range};
 pub use request::{SendOperation, SendRequest};
@@ -65,4 +65,8 @@ ids! {
     CqId,
     /// A shared receive queue.
     SrqId,
+    /// An XRC domain.
+    XrcDomainId,
+    /// Device memory.
+    DmId,
 }

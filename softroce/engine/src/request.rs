@@ -2,7 +2,7 @@
 
 use verbs_api::{Access, Payload, RKey, RemoteAddr, SendFlags};
 
-use crate::{MrId, MwId, Path};
+use crate::{AddressHandle, MrId, MwId};
 
 /// A send request.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ pub enum SendOperation {
         rkey: RKey,
     },
     SendTo {
-        path: Path,
+        ah: AddressHandle,
         remote_qpn: u32,
         remote_qkey: u32,
         imm: Option<u32>,

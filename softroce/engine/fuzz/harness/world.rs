@@ -152,8 +152,10 @@ impl World {
         let init = QpConfig {
             pd: self.pd,
             qp_type: QpType::Rc,
-            send_cq: cq,
-            recv_cq: cq,
+            send_cq: Some(cq),
+            recv_cq: Some(cq),
+            srq: None,
+            xrc_domain: None,
             cap: QpCap {
                 max_send_wr: 8,
                 max_recv_wr: 8,

@@ -23,6 +23,14 @@ impl Engine {
         if init.qp_type != QpType::Rc {
             return Err(Error::unsupported("a queue pair of another type than RC"));
         }
+        let (Some(send_cq), Some(recv_cq)) = (init.send_cq, init.recv_cq) else {
+            return Err(Error::invalid(
+                "a reliable connection needs a completion queue for sends and one for receives",
+            ));
+        };
+        if init.srq.is_some() {
+            return Err(Error::unsupported("shared receive queues"));
+        }
         check_cap(&init.cap)?;
         if !self.pds.contains(init.pd) {
             return Err(Error::invalid(
@@ -30,9 +38,9 @@ impl Engine {
             ));
         }
         let shared = &mut self.shared;
-        shared.cqs.retain(init.send_cq)?;
-        if let Err(error) = shared.cqs.retain(init.recv_cq) {
-            shared.cqs.release(init.send_cq);
+        shared.cqs.retain(send_cq)?;
+        if let Err(error) = shared.cqs.retain(recv_cq) {
+            shared.cqs.release(send_cq);
             return Err(error);
         }
         let cap = granted(&init.cap);
@@ -41,15 +49,15 @@ impl Engine {
                 qpn,
                 slot,
                 pd: init.pd,
-                send_cq: init.send_cq,
-                recv_cq: init.recv_cq,
+                send_cq,
+                recv_cq,
                 cap,
                 sq_sig: init.sq_sig,
             })
         });
         let Some(qpn) = inserted.map(|qp| qp.id.qpn.value()) else {
-            shared.cqs.release(init.send_cq);
-            shared.cqs.release(init.recv_cq);
+            shared.cqs.release(send_cq);
+            shared.cqs.release(recv_cq);
             let limit = self.qps.limit();
             return Err(Error::new(
                 ErrorKind::NoMemory,

@@ -102,8 +102,10 @@ impl End {
         let init = QpConfig {
             pd,
             qp_type: QpType::Rc,
-            send_cq: cq,
-            recv_cq: cq,
+            send_cq: Some(cq),
+            recv_cq: Some(cq),
+            srq: None,
+            xrc_domain: None,
             cap: QpCap {
                 max_send_wr: 16,
                 max_recv_wr: 16,

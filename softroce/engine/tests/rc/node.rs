@@ -161,8 +161,10 @@ impl Node {
         let init = QpConfig {
             pd: self.pd,
             qp_type: QpType::Rc,
-            send_cq: self.cq,
-            recv_cq: self.cq,
+            send_cq: Some(self.cq),
+            recv_cq: Some(self.cq),
+            srq: None,
+            xrc_domain: None,
             cap: connection.cap,
             sq_sig: connection.sq_sig,
         };

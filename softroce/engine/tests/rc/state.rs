@@ -492,8 +492,10 @@ fn queue_pairs_beyond_the_device_are_refused() {
     let init = QpConfig {
         pd: node.pd,
         qp_type: QpType::Rc,
-        send_cq: node.cq,
-        recv_cq: node.cq,
+        send_cq: Some(node.cq),
+        recv_cq: Some(node.cq),
+        srq: None,
+        xrc_domain: None,
         cap: connection.cap,
         sq_sig: SqSigType::OnRequest,
     };
