@@ -10,6 +10,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::ops::Range;
 use std::os::fd::RawFd;
 use std::path::{Path as FilePath, PathBuf};
@@ -202,6 +203,22 @@ impl<F: Fabric> Fabric for Tap<F> {
 
     fn qpn_slice(&self) -> Range<u32> {
         self.inner.qpn_slice()
+    }
+
+    fn join(&mut self, group: IpAddr) -> Result<()> {
+        self.inner.join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) -> Result<()> {
+        self.inner.leave(group)
+    }
+
+    fn has_multicast(&self) -> bool {
+        self.inner.has_multicast()
+    }
+
+    fn report_header_fields(&mut self) {
+        self.inner.report_header_fields();
     }
 
     fn close_in_child(&mut self) {

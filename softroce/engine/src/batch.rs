@@ -124,7 +124,7 @@ impl TxBatch {
 pub struct RxMeta {
     /// Sender's address.
     pub src: IpAddr,
-    /// The own address that it was sent to.
+    /// The address that it was sent to: an own one, or a multicast group.
     pub dst: IpAddr,
     /// Sender's UDP port.
     pub source_port: u16,
