@@ -324,7 +324,7 @@ impl Qp {
         if self.requester.retries_left > 0 {
             self.requester.retries_left -= 1;
         } else if self.has_migrated_instead(shared) {
-            self.requester.retries_left = self.attr.retry_cnt.unwrap_or(0);
+            self.requester.retries_left = self.attr.retry_cnt.unwrap_or_default();
             self.requester.timeouts_in_a_row = 0;
         } else {
             shared.counters.retry_exceeded_err += 1;
