@@ -84,6 +84,10 @@ pub trait Fabric: Send {
         false
     }
 
+    /// Tell traffic class and hop limit of packets that arrive from now on, if it is not done anyway: datagrams want
+    /// them, and they cost time.
+    fn report_header_fields(&mut self) {}
+
     /// After a fork, in the child: close every descriptor, so that the child keeps neither sockets nor claims of its
     /// parent. Async-signal-safe; afterwards the fabric sends and receives nothing.
     fn close_in_child(&mut self);

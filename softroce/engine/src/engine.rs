@@ -22,10 +22,12 @@ use crate::{
 };
 
 mod address;
+mod capabilities;
 mod device_memory;
 mod dispatch;
 mod modify;
 mod multicast;
+mod objects;
 mod post;
 mod queue_pair;
 mod srq;
@@ -35,6 +37,7 @@ mod xrc;
 
 pub use address::AddressHandle;
 pub use multicast::Membership;
+pub use objects::ObjectCounts;
 pub use srq::{SrqConfig, SrqHandle};
 pub use windows::BindRequest;
 

@@ -289,6 +289,14 @@ impl Fabric for UdpFabric {
         self.member.own_slice().qpns()
     }
 
+    fn report_header_fields(&mut self) {
+        if let Some(socket) = &self.socket
+            && let Err(error) = socket.report_header_fields(self.own.is_ipv4())
+        {
+            tracing::warn!(%error, "traffic class and hop limit of datagrams read as 0");
+        }
+    }
+
     fn close_in_child(&mut self) {
         self.member.close();
         self.socket = None;

@@ -93,17 +93,7 @@ impl UdpSocket {
             )?;
         }
         if options.header_fields == HeaderFields::Reported {
-            let (level, names) = if is_ipv4 {
-                (libc::IPPROTO_IP, [libc::IP_RECVTOS, libc::IP_RECVTTL])
-            } else {
-                (
-                    libc::IPPROTO_IPV6,
-                    [libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT],
-                )
-            };
-            for name in names {
-                set_int_option(fd, level, name, 1)?;
-            }
+            self.report_header_fields(is_ipv4)?;
         }
         if let Some(bytes) = options.receive_buffer_bytes {
             // The kernel doubles what it is asked for, and caps it at `net.core.rmem_max`.
@@ -112,6 +102,22 @@ impl UdpSocket {
         if options.receive_trains {
             // Absent before Linux 5.0; then packets come one by one.
             let _ = set_int_option(fd, libc::IPPROTO_UDP, UDP_GRO, 1);
+        }
+        Ok(())
+    }
+
+    /// Tell the traffic class and the hop limit of what arrives from now on.
+    pub(in crate::fabric) fn report_header_fields(&self, is_ipv4: bool) -> io::Result<()> {
+        let (level, names) = if is_ipv4 {
+            (libc::IPPROTO_IP, [libc::IP_RECVTOS, libc::IP_RECVTTL])
+        } else {
+            (
+                libc::IPPROTO_IPV6,
+                [libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT],
+            )
+        };
+        for name in names {
+            set_int_option(self.as_raw_fd(), level, name, 1)?;
         }
         Ok(())
     }
