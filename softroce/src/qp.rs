@@ -40,7 +40,7 @@ pub struct Qp {
     /// Multicast groups that it is attached to.
     groups: Mutex<Vec<Gid>>,
     destroyed: bool,
-    _parents: Parents,
+    _parents: Box<Parents>,
 }
 
 /// What a queue pair keeps alive, and keeps from being destroyed.
@@ -85,13 +85,13 @@ impl Qp {
             shared,
             groups: Mutex::default(),
             destroyed: false,
-            _parents: Parents {
+            _parents: Box::new(Parents {
                 _context: Some(context.clone()),
                 _pd: Some(pd.clone()),
                 _cqs: [init.send_cq.cloned(), init.recv_cq.cloned()],
                 _srq: init.srq.cloned(),
                 _domain: init.xrc_domain.map(XrcDomain::share),
-            },
+            }),
         })
     }
 
@@ -112,11 +112,11 @@ impl Qp {
             shared,
             groups: Mutex::default(),
             destroyed: false,
-            _parents: Parents {
+            _parents: Box::new(Parents {
                 _context: Some(context.clone()),
                 _domain: Some(domain.share()),
                 ..Parents::default()
-            },
+            }),
         })
     }
 
