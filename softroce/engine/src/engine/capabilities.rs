@@ -14,6 +14,8 @@ impl Engine {
             qp_rc: true,
             null_mr: true,
             rereg_mr: true,
+            resize_cq: true,
+            cq_timestamps: true,
             ..Capabilities::default()
         }
     }
