@@ -1,7 +1,7 @@
 //! Queue pairs.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use softroce_engine::{BindRequest, QpConfig};
 use verbs_api::{
@@ -28,6 +28,8 @@ mod request;
 pub(crate) struct QpShared {
     pub(crate) async_events: Arc<AsyncQueue>,
     pub(crate) async_unacknowledged: Arc<Unacknowledged>,
+    /// Multicast groups that it is attached to.
+    groups: Mutex<Vec<Gid>>,
 }
 
 /// A queue pair, or one of several handles of an XRC target. It keeps everything that it was created from alive.
@@ -37,8 +39,6 @@ pub struct Qp {
     qp_type: QpType,
     cap: QpCap,
     shared: Arc<QpShared>,
-    /// Multicast groups that it is attached to.
-    groups: Mutex<Vec<Gid>>,
     destroyed: bool,
     _parents: Box<Parents>,
 }
@@ -83,7 +83,6 @@ impl Qp {
             qp_type: init.qp_type,
             cap: made.cap,
             shared,
-            groups: Mutex::default(),
             destroyed: false,
             _parents: Box::new(Parents {
                 _context: Some(context.clone()),
@@ -110,7 +109,6 @@ impl Qp {
             qp_type: QpType::XrcTarget,
             cap: QpCap::default(),
             shared,
-            groups: Mutex::default(),
             destroyed: false,
             _parents: Box::new(Parents {
                 _context: Some(context.clone()),
@@ -143,6 +141,7 @@ impl QpShared {
         Arc::new(QpShared {
             async_events: context.async_events.clone(),
             async_unacknowledged: Arc::default(),
+            groups: Mutex::default(),
         })
     }
 }
@@ -175,8 +174,10 @@ impl Drop for Qp {
     fn drop(&mut self) {
         if !self.destroyed {
             // In a forked child there is nothing to free.
-            self.detach_all();
-            let _ = self.remove();
+            if self.device.is_owned() {
+                self.detach_all();
+                let _ = self.remove();
+            }
         }
     }
 }
@@ -194,11 +195,10 @@ impl Object for Qp {
     /// EBUSY while it is attached to a multicast group. Waits until all its asynchronous events that a program has taken
     /// are acknowledged.
     fn destroy(mut self) -> Result<(), Refused<Self>> {
-        let groups = self
-            .groups
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len();
+        if let Err(error) = self.device.check_owner() {
+            return Err(Refused { object: self, error });
+        }
+        let groups = self.lock_groups().len();
         if groups > 0 {
             let error = Error::new(
                 ErrorKind::Busy,

@@ -9,8 +9,8 @@ use super::Qp;
 use crate::card::Card;
 
 impl Qp {
-    fn lock_groups(&self) -> MutexGuard<'_, Vec<Gid>> {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock_groups(&self) -> MutexGuard<'_, Vec<Gid>> {
+        self.shared.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Attach it to a group. When the fabric cannot join, the queue pair is not attached.
@@ -42,8 +42,8 @@ impl Qp {
     }
 
     /// Detach it from all groups: its handle is being dropped.
-    pub(super) fn detach_all(&mut self) {
-        let groups = std::mem::take(self.groups.get_mut().unwrap_or_else(PoisonError::into_inner));
+    pub(super) fn detach_all(&self) {
+        let groups = std::mem::take(&mut *self.lock_groups());
         for group in groups {
             let _ = self.device.verb(|card, _| leave(card, self.qpn, group));
         }
