@@ -1,13 +1,13 @@
 //! States of queue pairs in virtual time: transitions, draining, path migration, limits, events.
 
 #[allow(dead_code)]
-#[path = "../rc/node.rs"]
+#[path = "../bench/node.rs"]
 mod node;
 #[allow(dead_code)]
-#[path = "../rc/pair.rs"]
+#[path = "../bench/pair.rs"]
 mod pair;
 #[allow(dead_code)]
-#[path = "../rc/raw.rs"]
+#[path = "../bench/raw.rs"]
 mod raw;
 
 mod completion_queue;

@@ -387,3 +387,32 @@ fn alternate_paths_that_lead_nowhere_and_states_that_cannot_be_set_are_refused()
     };
     assert_eq!(raw.node.engine.query_qp(qpn).unwrap(), expected);
 }
+
+#[test]
+fn an_unreliable_connection_is_armed_by_messages_both_ways_and_migrates_by_command() {
+    let mut pair = pair(Connection {
+        qp_type: verbs_api::QpType::Uc,
+        ..Connection::default()
+    });
+    rearm_both(&mut pair);
+    message(&mut pair, 1);
+    assert_eq!(states(&pair), [Some(MigState::Rearm), Some(MigState::Armed)]);
+    let (now, qa, qb) = (pair.now, pair.qa, pair.qb);
+    pair.b.modify(now, qb, command(MigState::Migrated));
+    let (from, to) = ([pair.b.sge(0, 8)], [pair.a.sge(0, 8)]);
+    pair.a.recv(now, qa, 2, &to);
+    pair.b.post(now, qb, 2, SEND, &from);
+    pair.run();
+    // A was not armed yet, but knows the path, and that the peer has gone there.
+    assert_eq!(states(&pair), [Some(MigState::Migrated); 2]);
+    assert_eq!(
+        (pair.a.qp_events(), pair.b.qp_events()),
+        (vec![EventKind::PathMig], vec![EventKind::PathMig])
+    );
+    message(&mut pair, 3);
+    let outcomes: Vec<_> = (1..=3).map(|wr_id| (wr_id, WcStatus::Success)).collect();
+    assert_eq!(
+        (pair.a.outcomes(), pair.b.outcomes()),
+        (outcomes.clone(), outcomes)
+    );
+}
