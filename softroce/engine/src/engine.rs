@@ -24,7 +24,9 @@ use crate::{
 mod address;
 mod device_memory;
 mod dispatch;
+mod modify;
 mod multicast;
+mod post;
 mod queue_pair;
 mod srq;
 mod transmit;

@@ -47,11 +47,6 @@ impl ProtectionDomains {
         Ok(())
     }
 
-    /// Whether this domain exists.
-    pub(crate) fn contains(&self, pd: PdId) -> bool {
-        self.uses.get(pd.0).is_some()
-    }
-
     /// Count one more object in it. EINVAL when there is no such domain.
     pub(crate) fn retain(&mut self, pd: PdId) -> Result<()> {
         *self.uses.get_mut(pd.0).ok_or_else(|| unknown(pd))? += 1;
@@ -84,7 +79,6 @@ mod tests {
         assert_eq!(pds.dealloc(pd).unwrap_err().kind(), ErrorKind::Busy);
         pds.release(pd);
         pds.dealloc(pd).unwrap();
-        assert!(!pds.contains(pd));
         assert_eq!(pds.dealloc(pd).unwrap_err().kind(), ErrorKind::Invalid);
         assert_eq!(pds.retain(pd).unwrap_err().kind(), ErrorKind::Invalid);
     }

@@ -20,7 +20,7 @@ pub(crate) mod transition;
 
 use roce_wire::icrc::{Flow, FlowCrc, Verdict};
 use roce_wire::{PKey, Qpn, ROCE_V2_PORT};
-use verbs_api::{QpAttr, QpCap, QpState, RecvWr, SqSigType, Wc, WcStatus};
+use verbs_api::{QpAttr, QpCap, QpState, QpType, RecvWr, SqSigType, Wc, WcStatus};
 
 use crate::budget::PeerId;
 use crate::shared::Shared;
@@ -38,9 +38,12 @@ pub(crate) struct Identity {
     pub(crate) qpn: Qpn,
     /// Its place in the engine's lists.
     pub(crate) slot: u32,
+    pub(crate) qp_type: QpType,
     pub(crate) pd: PdId,
-    pub(crate) send_cq: CqId,
-    pub(crate) recv_cq: CqId,
+    /// `None`: it sends nothing that completes (XRC target).
+    pub(crate) send_cq: Option<CqId>,
+    /// `None`: it has no receives (XRC initiator), or they complete elsewhere (XRC target).
+    pub(crate) recv_cq: Option<CqId>,
     pub(crate) cap: QpCap,
     pub(crate) sq_sig: SqSigType,
 }
@@ -247,7 +250,7 @@ impl Qp {
 
     /// Whether its completions go there.
     pub(crate) fn uses_cq(&self, cq: CqId) -> bool {
-        self.id.send_cq == cq || self.id.recv_cq == cq
+        self.id.send_cq == Some(cq) || self.id.recv_cq == Some(cq)
     }
 
     /// Whether there is anything left to fail.

@@ -51,9 +51,14 @@ impl QpTable {
         self.slots.len()
     }
 
+    /// Whether all numbers are in use.
+    pub(crate) fn is_full(&self) -> bool {
+        self.live >= self.limit()
+    }
+
     /// Store the queue pair that `make` builds for a number and a slot. `None` when all numbers are in use.
     pub(crate) fn insert(&mut self, make: impl FnOnce(Qpn, u32) -> Qp) -> Option<&mut Qp> {
-        if self.live >= self.limit() {
+        if self.is_full() {
             return None;
         }
         let offset = self.free_offset();

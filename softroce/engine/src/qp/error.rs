@@ -4,7 +4,7 @@
 //! order with WR_FLUSH_ERR, unsignalled requests included (IBA 10.7.3.1). The two queues are independent.
 #![forbid(unsafe_code)]
 
-use verbs_api::{QpState, WcStatus};
+use verbs_api::{QpState, Wc, WcStatus};
 
 use super::Qp;
 use crate::cq::Solicited;
@@ -43,7 +43,7 @@ impl Qp {
     pub(crate) fn fail_receive(&mut self, shared: &mut Shared, status: WcStatus) {
         if let Some(wqe) = self.receive_queue.pop() {
             let wc = self.completion(wqe.wr_id, status);
-            shared.complete(self.id.recv_cq, wc, Solicited::Yes);
+            self.report_receive(shared, wc, Solicited::Yes);
         }
         self.fail(shared);
     }
@@ -57,7 +57,7 @@ impl Qp {
     pub(super) fn flush_receive_queue(&mut self, shared: &mut Shared) {
         while let Some(wqe) = self.receive_queue.pop() {
             let wc = self.completion(wqe.wr_id, WcStatus::WrFlushErr);
-            shared.complete(self.id.recv_cq, wc, Solicited::Yes);
+            self.report_receive(shared, wc, Solicited::Yes);
         }
     }
 
@@ -75,6 +75,15 @@ impl Qp {
             wc.opcode = wqe.op.wc_opcode();
             wc.byte_len = if wqe.op.has_response() { wqe.length } else { 0 };
         }
-        shared.complete(self.id.send_cq, wc, Solicited::No);
+        if let Some(cq) = self.id.send_cq {
+            shared.complete(cq, wc, Solicited::No);
+        }
+    }
+
+    /// Put the completion of a receive where it belongs.
+    pub(super) fn report_receive(&self, shared: &mut Shared, wc: Wc, solicited: Solicited) {
+        if let Some(cq) = self.id.recv_cq {
+            shared.complete(cq, wc, solicited);
+        }
     }
 }

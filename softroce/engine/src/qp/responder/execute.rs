@@ -192,6 +192,6 @@ impl Qp {
         } else {
             Solicited::No
         };
-        shared.complete(self.id.recv_cq, wc, solicited);
+        self.report_receive(shared, wc, solicited);
     }
 }

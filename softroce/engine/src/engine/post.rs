@@ -1,0 +1,95 @@
+//! Posting of work requests.
+#![forbid(unsafe_code)]
+
+use verbs_api::{Error, ErrorKind, Payload, QpState, RecvWr, Result};
+
+use super::Engine;
+use super::queue_pair::unknown;
+use crate::qp::{Operation, ReceiveRefusal, SendRefusal};
+use crate::{SendRequest, Time};
+
+impl Engine {
+    /// Queue a send request. Packets leave with the next [`Engine::poll_transmit`]; inline data is copied now.
+    ///
+    /// # Errors
+    /// EINVAL: the state, the operation, too many entries, too much inline data, a message above 2^31 bytes. ENOMEM:
+    /// the queue is full. EOPNOTSUPP: the operation is not offered.
+    pub fn post_send(&mut self, now: Time, qpn: u32, request: &SendRequest<'_>) -> Result<()> {
+        self.shared.now = now;
+        let qp = self.qps.get_mut(qpn).ok_or_else(|| unknown(qpn))?;
+        match qp.state {
+            QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err => {}
+            QpState::Reset | QpState::Init | QpState::Rtr => {
+                return Err(Error::invalid(
+                    "send requests are taken in RTS, SQD and ERR; modify the queue pair first",
+                ));
+            }
+        }
+        let op = Operation::of(&request.op)
+            .ok_or_else(|| Error::unsupported("this operation on a reliable connection"))?;
+        if op.has_response() {
+            if matches!(request.payload, Payload::Inline(_)) {
+                return Err(Error::invalid(
+                    "READs and atomics return data, which cannot be inline",
+                ));
+            }
+            if qp.attr.max_rd_atomic == Some(0) {
+                return Err(Error::invalid(
+                    "max_rd_atomic is 0: READs and atomics can never be sent",
+                ));
+            }
+        }
+        qp.post_send(&mut self.shared, request, op)
+            .map_err(explain_send)?;
+        self.fail_overflowed();
+        Ok(())
+    }
+
+    /// Queue a receive request.
+    ///
+    /// # Errors
+    /// EINVAL: in RESET, or too many entries. ENOMEM: the queue is full.
+    pub fn post_recv(&mut self, now: Time, qpn: u32, request: &RecvWr<'_>) -> Result<()> {
+        self.shared.now = now;
+        let qp = self.qps.get_mut(qpn).ok_or_else(|| unknown(qpn))?;
+        if qp.state == QpState::Reset {
+            return Err(Error::invalid(
+                "receive requests are taken from INIT on; modify the queue pair first",
+            ));
+        }
+        qp.post_recv(&mut self.shared, request).map_err(explain_receive)?;
+        self.fail_overflowed();
+        Ok(())
+    }
+}
+
+fn explain_send(refusal: SendRefusal) -> Error {
+    match refusal {
+        SendRefusal::Full { depth } => Error::new(
+            ErrorKind::NoMemory,
+            format!("the send queue is full with {depth} requests; poll its completions"),
+        ),
+        SendRefusal::TooManySges { given, limit } => Error::invalid(format!(
+            "{given} scatter/gather entries; the queue pair has room for {limit}"
+        )),
+        SendRefusal::TooMuchInline { given, limit } => Error::invalid(format!(
+            "{given} bytes of inline data; the queue pair has room for {limit}"
+        )),
+        SendRefusal::TooLong { bytes } => Error::invalid(format!(
+            "a message of {bytes} bytes; the longest is {}",
+            1_u64 << 31
+        )),
+    }
+}
+
+fn explain_receive(refusal: ReceiveRefusal) -> Error {
+    match refusal {
+        ReceiveRefusal::Full { depth } => Error::new(
+            ErrorKind::NoMemory,
+            format!("the receive queue is full with {depth} requests"),
+        ),
+        ReceiveRefusal::TooManySges { given, limit } => Error::invalid(format!(
+            "{given} scatter/gather entries; the queue pair has room for {limit}"
+        )),
+    }
+}
