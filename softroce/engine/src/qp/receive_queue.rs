@@ -22,6 +22,13 @@ pub(crate) struct RecvWqe {
     sge_count: u16,
 }
 
+impl RecvWqe {
+    /// Its entries.
+    pub(crate) fn sge_count(&self) -> usize {
+        usize::from(self.sge_count)
+    }
+}
+
 /// Why a request does not fit the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -115,7 +122,9 @@ impl ReceiveQueue {
                 wr_id: wqe.wr_id,
                 sges,
             };
-            resized.push(&request).expect("there is room for what fitted before");
+            resized
+                .push(&request)
+                .expect("there is room for what fitted before");
             self.head += 1;
         }
         *self = resized;

@@ -67,9 +67,7 @@ impl ReceiveSource {
     pub(crate) fn has_request(&self, shared: &Shared) -> bool {
         match self {
             ReceiveSource::Own(queue) => !queue.is_empty(),
-            ReceiveSource::Shared { srq, .. } => {
-                shared.srqs.get(*srq).is_some_and(|queue| !queue.is_empty())
-            }
+            ReceiveSource::Shared { srq, .. } => shared.srqs.get(*srq).is_some_and(|queue| !queue.is_empty()),
         }
     }
 
