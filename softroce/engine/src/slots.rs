@@ -95,7 +95,6 @@ impl<T, const SLOT_BITS: u32, const ID_BITS: u32> SlotTable<T, SLOT_BITS, ID_BIT
     }
 
     /// The id of the object in this place.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for XRC"))]
     pub(crate) fn id_in_place(&self, place: u32) -> Option<u32> {
         let slot = self.slots.get(place as usize)?;
         slot.value.as_ref()?;
