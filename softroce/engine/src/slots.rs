@@ -94,8 +94,8 @@ impl<T, const SLOT_BITS: u32, const ID_BITS: u32> SlotTable<T, SLOT_BITS, ID_BIT
         id & Self::SLOT_MASK
     }
 
-    /// The id of the object in this place.
-    pub(crate) fn id_in_place(&self, place: u32) -> Option<u32> {
+    /// The id of what is in this place.
+    pub(crate) fn id_at(&self, place: u32) -> Option<u32> {
         let slot = self.slots.get(place as usize)?;
         slot.value.as_ref()?;
         Some(slot.generation << SLOT_BITS | place)
