@@ -50,6 +50,7 @@ impl Mr {
             // the region (`Mr::backing`) and never lends references to its bytes.
             unsafe { card.engine.reg_mr(pd.inner.id, start, length, iova, access) }
         })?;
+        let iova = first_address(iova, access);
         Ok(Mr::new(
             pd,
             info,
@@ -79,6 +80,7 @@ impl Mr {
             // SAFETY: the caller's promise covers the region's life; the probe has shown that the range is mapped.
             unsafe { card.engine.reg_mr(pd.inner.id, addr, length, iova, access) }
         })?;
+        let iova = first_address(iova, access);
         Ok(Mr::new(pd, info, (iova, length as u64), Backing::Program))
     }
 
@@ -200,6 +202,14 @@ impl Mr {
             .verb(|card, _| card.engine.dereg_mr(id))?;
         self.destroyed = true;
         Ok(())
+    }
+}
+
+/// The address of a region's first byte in requests.
+fn first_address(iova: u64, access: Access) -> u64 {
+    match access.contains(Access::ZERO_BASED) {
+        true => 0,
+        false => iova,
     }
 }
 

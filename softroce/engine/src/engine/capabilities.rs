@@ -14,6 +14,7 @@ impl Engine {
             qp_rc: true,
             null_mr: true,
             rereg_mr: true,
+            zero_based: true,
             resize_cq: true,
             cq_timestamps: true,
             ..Capabilities::default()
