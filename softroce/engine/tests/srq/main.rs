@@ -1,13 +1,13 @@
 //! Shared receive queues in virtual time.
 
 #[allow(dead_code)]
-#[path = "../rc/node.rs"]
+#[path = "../bench/node.rs"]
 mod node;
 #[allow(dead_code)]
-#[path = "../rc/pair.rs"]
+#[path = "../bench/pair.rs"]
 mod pair;
 #[allow(dead_code)]
-#[path = "../rc/raw.rs"]
+#[path = "../bench/raw.rs"]
 mod raw;
 
 mod bench;
