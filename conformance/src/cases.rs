@@ -30,12 +30,15 @@ mod requests;
 mod responder;
 mod segmentation;
 mod send_errors;
+mod shared_receives;
 mod states;
 mod transitions;
 mod unreliable;
 mod unreliable_packets;
 mod weather;
+mod windows;
 mod wrong_answers;
+mod xrc;
 
 use crate::case::Case;
 use crate::testbed::Testbed;
@@ -69,6 +72,9 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         memory::cases(),
         completion::cases(),
         events::cases(),
+        windows::cases(),
+        xrc::cases(),
+        shared_receives::cases(),
         datagram_losses::cases(),
         send_errors::cases(),
         multicast::cases(),
