@@ -14,6 +14,7 @@ mod exhaustive;
 mod faults;
 mod flush;
 mod headers;
+mod invalidation;
 mod local_errors;
 mod malformed;
 mod memory;
@@ -37,6 +38,7 @@ mod unreliable;
 mod unreliable_packets;
 mod weather;
 mod windows;
+mod windows_typed;
 mod wrong_answers;
 mod xrc;
 
@@ -72,6 +74,8 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         memory::cases(),
         completion::cases(),
         events::cases(),
+        invalidation::cases(),
+        windows_typed::cases(),
         windows::cases(),
         xrc::cases(),
         shared_receives::cases(),
