@@ -21,13 +21,16 @@ mod memory;
 mod mix;
 mod multicast;
 mod not_ready;
+mod ordering_operations;
 mod packets;
 mod played;
 mod receives;
+mod regions;
 mod remote_errors;
 mod repeats;
 mod requester;
 mod requests;
+mod reregistration;
 mod responder;
 mod segmentation;
 mod send_errors;
@@ -74,6 +77,9 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         memory::cases(),
         completion::cases(),
         events::cases(),
+        reregistration::cases(),
+        ordering_operations::cases(),
+        regions::cases(),
         invalidation::cases(),
         windows_typed::cases(),
         windows::cases(),
