@@ -1,12 +1,12 @@
 //! Posting of work requests.
 #![forbid(unsafe_code)]
 
-use verbs_api::{Error, ErrorKind, Payload, QpState, RecvWr, Result};
+use verbs_api::{Error, ErrorKind, Payload, QpState, QpType, RecvWr, Result};
 
 use super::Engine;
 use super::queue_pair::unknown;
 use crate::qp::{Operation, ReceiveRefusal, SendRefusal};
-use crate::{SendRequest, Time};
+use crate::{SendOperation, SendRequest, Time};
 
 impl Engine {
     /// Queue a send request. Packets leave with the next [`Engine::poll_transmit`]; inline data is copied now.
@@ -21,12 +21,11 @@ impl Engine {
             QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err => {}
             QpState::Reset | QpState::Init | QpState::Rtr => {
                 return Err(Error::invalid(
-                    "send requests are taken in RTS, SQD and ERR; modify the queue pair first",
+                    "send requests are taken from RTS on; modify the queue pair first",
                 ));
             }
         }
-        let op = Operation::of(&request.op)
-            .ok_or_else(|| Error::unsupported("this operation on a reliable connection"))?;
+        let op = operation(qp.id.qp_type, &request.op)?;
         if op.has_response() {
             if matches!(request.payload, Payload::Inline(_)) {
                 return Err(Error::invalid(
@@ -61,6 +60,29 @@ impl Engine {
         self.fail_overflowed();
         Ok(())
     }
+}
+
+/// What a queue pair of this type does for a request. EINVAL for what its service does not have.
+fn operation(qp_type: QpType, op: &SendOperation) -> Result<Operation> {
+    let is_in_service = match qp_type {
+        QpType::Rc | QpType::XrcInitiator => !matches!(op, SendOperation::SendTo { .. }),
+        QpType::Uc => matches!(
+            op,
+            SendOperation::Send { .. }
+                | SendOperation::Write { .. }
+                | SendOperation::LocalInvalidate { .. }
+                | SendOperation::BindMw { .. }
+        ),
+        QpType::Ud | QpType::Gsi => matches!(op, SendOperation::SendTo { .. }),
+        QpType::XrcTarget | QpType::RawPacket => false,
+    };
+    if !is_in_service {
+        return Err(Error::invalid(
+            "the queue pair's service does not have this operation: UC has SEND and WRITE, UD has SEND to an address \
+             handle",
+        ));
+    }
+    Operation::of(op).ok_or_else(|| Error::unsupported("this operation"))
 }
 
 fn explain_send(refusal: SendRefusal) -> Error {
