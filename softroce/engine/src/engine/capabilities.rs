@@ -13,6 +13,7 @@ impl Engine {
         Capabilities {
             qp_rc: true,
             qp_uc: true,
+            srq: true,
             null_mr: true,
             rereg_mr: true,
             zero_based: true,
