@@ -205,7 +205,9 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         };
         let mut ex = empty_qp();
         if has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
-            qp_ex::set_functions(&mut ex, init.send_ops_flags)?;
+            // SAFETY: the caller's promise.
+            let can = unsafe { context::object(context) }?.capabilities();
+            qp_ex::set_functions(&mut ex, init.send_ops_flags, &can)?;
         }
         // SAFETY: the caller's promise.
         let (qp, cap) = unsafe { create(context, pd, &plain, xrc_domain, ex) }?;

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use verbs_api::{Error, LKey, RKey, RemoteAddr, Result, SendOp, Sge};
+use verbs_api::{Capabilities, Error, LKey, RKey, RemoteAddr, Result, SendOp, Sge};
 use verbs_sys::*;
 
 use super::{Data, Op, Requests, begin, fail, requests, set, wr_abort, wr_complete, wr_start};
@@ -219,7 +219,7 @@ const WITH_BIND_MW: u64 = 1 << 8;
 const WITH_SEND_WITH_INV: u64 = 1 << 9;
 const WITH_FLUSH: u64 = 1 << 11;
 const WITH_ATOMIC_WRITE: u64 = 1 << 12;
-const OFFERED: u64 = WITH_RDMA_WRITE
+const ALWAYS_OFFERED: u64 = WITH_RDMA_WRITE
     | WITH_RDMA_WRITE_WITH_IMM
     | WITH_SEND
     | WITH_SEND_WITH_IMM
@@ -227,17 +227,21 @@ const OFFERED: u64 = WITH_RDMA_WRITE
     | WITH_ATOMIC_CMP_AND_SWP
     | WITH_ATOMIC_FETCH_AND_ADD
     | WITH_LOCAL_INV
-    | WITH_BIND_MW
-    | WITH_SEND_WITH_INV
-    | WITH_FLUSH
-    | WITH_ATOMIC_WRITE;
+    | WITH_SEND_WITH_INV;
 
-/// Put the functions into the struct that the program has asked for (`send_ops_flags`).
-pub(crate) fn set_functions(ex: &mut ibv_qp_ex, flags: u64) -> Result<()> {
-    if flags & !OFFERED != 0 {
-        return Err(Error::unsupported(
-            "one of the operations in send_ops_flags (TSO)",
-        ));
+/// Put the functions into the struct that the program has asked for (`send_ops_flags`), if the device `can`.
+pub(crate) fn set_functions(ex: &mut ibv_qp_ex, flags: u64, can: &Capabilities) -> Result<()> {
+    let optional = [
+        (can.mw_type2, WITH_BIND_MW),
+        (can.flush, WITH_FLUSH),
+        (can.atomic_write, WITH_ATOMIC_WRITE),
+    ];
+    let offered = optional
+        .iter()
+        .filter(|(is_offered, _)| *is_offered)
+        .fold(ALWAYS_OFFERED, |offered, (_, bit)| offered | bit);
+    if flags & !offered != 0 {
+        return Err(Error::unsupported("one of the operations in send_ops_flags"));
     }
     let has = |bit: u64| flags & bit != 0;
     ex.wr_start = Some(wr_start);
