@@ -12,6 +12,7 @@ impl Engine {
     pub fn capabilities(&self) -> Capabilities {
         Capabilities {
             qp_rc: true,
+            qp_uc: true,
             srq: true,
             null_mr: true,
             rereg_mr: true,

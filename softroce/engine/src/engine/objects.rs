@@ -43,6 +43,7 @@ impl Engine {
             mrs: self.shared.memory.len(),
             cqs: self.shared.cqs.len(),
             qps: self.qps.len(),
+            srqs: self.shared.srqs.len(),
             ..ObjectCounts::default()
         }
     }
