@@ -23,6 +23,7 @@ use roce_wire::{PKey, Qpn, ROCE_V2_PORT};
 use verbs_api::{QpAttr, QpCap, QpState, QpType, RecvWr, SqSigType, Wc, WcStatus};
 
 use crate::budget::PeerId;
+use crate::memory::Accessor;
 use crate::shared::Shared;
 use crate::{CqId, Path, PdId, RxMeta, SendRequest, Time};
 
@@ -144,6 +145,14 @@ impl Qp {
     /// Send requests that have packets under way.
     pub(crate) fn requests_under_way(&self) -> u64 {
         self.requester.begun_end.saturating_sub(self.send_queue.head())
+    }
+
+    /// As it reaches for memory on its peer's behalf.
+    pub(crate) fn accessor(&self) -> Accessor {
+        Accessor {
+            pd: self.id.pd,
+            qpn: self.id.qpn,
+        }
     }
 
     /// Queue a receive request.

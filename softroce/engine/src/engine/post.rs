@@ -15,6 +15,18 @@ impl Engine {
     /// EINVAL: the state, the operation, too many entries, too much inline data, a message above 2^31 bytes. ENOMEM:
     /// the queue is full. EOPNOTSUPP: the operation is not offered.
     pub fn post_send(&mut self, now: Time, qpn: u32, request: &SendRequest<'_>) -> Result<()> {
+        let op = Operation::of(&request.op)?;
+        self.post_operation(now, qpn, request, op)
+    }
+
+    /// Queue a request whose operation is `op`, whatever the request says.
+    pub(super) fn post_operation(
+        &mut self,
+        now: Time,
+        qpn: u32,
+        request: &SendRequest<'_>,
+        op: Operation,
+    ) -> Result<()> {
         self.shared.now = now;
         let qp = self.qps.get_mut(qpn).ok_or_else(|| unknown(qpn))?;
         match qp.state {
@@ -25,19 +37,15 @@ impl Engine {
                 ));
             }
         }
-        let op = Operation::of(&request.op)
-            .ok_or_else(|| Error::unsupported("this operation on a reliable connection"))?;
-        if op.has_response() {
-            if matches!(request.payload, Payload::Inline(_)) {
-                return Err(Error::invalid(
-                    "READs and atomics return data, which cannot be inline",
-                ));
-            }
-            if qp.attr.max_rd_atomic == Some(0) {
-                return Err(Error::invalid(
-                    "max_rd_atomic is 0: READs and atomics can never be sent",
-                ));
-            }
+        if op.returns_data() && matches!(request.payload, Payload::Inline(_)) {
+            return Err(Error::invalid(
+                "READs and atomics return data, which cannot be inline",
+            ));
+        }
+        if op.has_response() && qp.attr.max_rd_atomic == Some(0) {
+            return Err(Error::invalid(
+                "max_rd_atomic is 0: READ, atomics, ATOMIC WRITE and FLUSH can never be sent",
+            ));
         }
         qp.post_send(&mut self.shared, request, op)
             .map_err(explain_send)?;
@@ -74,6 +82,9 @@ fn explain_send(refusal: SendRefusal) -> Error {
         )),
         SendRefusal::TooMuchInline { given, limit } => Error::invalid(format!(
             "{given} bytes of inline data; the queue pair has room for {limit}"
+        )),
+        SendRefusal::NoWord { given } => Error::invalid(format!(
+            "{given} bytes of inline data for an ATOMIC WRITE, which writes 8"
         )),
         SendRefusal::TooLong { bytes } => Error::invalid(format!(
             "a message of {bytes} bytes; the longest is {}",
