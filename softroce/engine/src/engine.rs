@@ -3,11 +3,10 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use verbs_api::{
-    Access, AtomicCap, DeviceAttr, EventKind, GidEntry, LinkLayer, Mtu, Notify, PortAttr, PortState, QpCap,
-    QpType, Result, SqSigType, device_caps,
+    Access, AtomicCap, DeviceAttr, EventKind, GidEntry, LinkLayer, Mtu, PortAttr, PortState, QpCap, QpType,
+    Result, SqSigType, device_caps,
 };
 
 use crate::budget::{Peers, ReadBudget};
@@ -16,12 +15,10 @@ use crate::memory::{self, HostMemory, Memory};
 use crate::pd::{self, ProtectionDomains};
 use crate::qp_table::QpTable;
 use crate::shared::Shared;
-use crate::{
-    CompletionRing, Config, Counters, CqId, EngineEvent, MrId, MrInfo, PdId, PortConfig, SrqId, Time,
-    XrcDomainId,
-};
+use crate::{Config, Counters, CqId, EngineEvent, MrId, MrInfo, PdId, PortConfig, SrqId, Time, XrcDomainId};
 
 mod address;
+mod completion_queue;
 mod device_memory;
 mod dispatch;
 mod modify;
@@ -308,25 +305,6 @@ impl Engine {
     /// Forget a region. When this returns nothing touches its bytes any more. EBUSY while memory windows are bound to it.
     pub fn dereg_mr(&mut self, mr: MrId) -> Result<()> {
         self.shared.memory.deregister(&mut self.pds, mr)
-    }
-
-    /// A completion queue for `cqe` completions, and the ring to poll them from.
-    pub fn create_cq(&mut self, cqe: u32) -> Result<(CqId, Arc<CompletionRing>)> {
-        let created = self.shared.cqs.create(cqe)?;
-        // At most one notification and one error wait for the driver.
-        self.shared.events.reserve(2);
-        self.shared.overflowed.reserve(1);
-        Ok(created)
-    }
-
-    /// Destroy a completion queue. EBUSY while a queue pair uses it.
-    pub fn destroy_cq(&mut self, cq: CqId) -> Result<()> {
-        self.shared.cqs.destroy(cq)
-    }
-
-    /// Ask for one event at the next completion; see `ibv_req_notify_cq(3)`.
-    pub fn req_notify_cq(&mut self, cq: CqId, notify: Notify) -> Result<()> {
-        self.shared.cqs.req_notify(cq, notify)
     }
 
     /// The next event for the driver to pass on.

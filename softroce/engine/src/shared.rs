@@ -41,7 +41,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// Report a completion. On an overflow the completion is lost, and the queue's users fail when the call ends.
     pub(crate) fn complete(&mut self, cq: CqId, wc: Wc, solicited: Solicited) {
-        match self.cqs.push(cq, wc, solicited) {
+        match self.cqs.push(self.now, cq, wc, solicited) {
             Pushed::Quietly => {}
             // Of a queue pair that came, or came back, after the overflow.
             Pushed::Lost => {
@@ -54,6 +54,21 @@ impl Shared {
                 self.events.push_back(EngineEvent::Cq(cq, EventKind::CqErr));
                 self.overflowed.push_back(cq);
             }
+        }
+    }
+
+    /// The earliest deadline of a queue pair or a completion queue.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        match (self.timers.next(), self.cqs.next_due()) {
+            (Some(qp), Some(cq)) => Some(qp.min(cq)),
+            (qp, cq) => qp.or(cq),
+        }
+    }
+
+    /// Report the events of completion queues that were held back long enough.
+    pub(crate) fn notify_due(&mut self) {
+        while let Some(cq) = self.cqs.pop_due(self.now) {
+            self.events.push_back(EngineEvent::CqNotify(cq));
         }
     }
 
