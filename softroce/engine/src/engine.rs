@@ -18,11 +18,13 @@ use crate::shared::Shared;
 use crate::{Config, Counters, CqId, EngineEvent, MrId, MrInfo, PdId, PortConfig, SrqId, Time, XrcDomainId};
 
 mod address;
+mod capabilities;
 mod completion_queue;
 mod device_memory;
 mod dispatch;
 mod modify;
 mod multicast;
+mod objects;
 mod post;
 mod queue_pair;
 mod srq;
@@ -32,6 +34,7 @@ mod xrc;
 
 pub use address::AddressHandle;
 pub use multicast::Membership;
+pub use objects::ObjectCounts;
 pub use srq::{SrqConfig, SrqHandle};
 pub use windows::BindRequest;
 

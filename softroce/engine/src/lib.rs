@@ -41,7 +41,9 @@ pub use batch::{Acks, Path, RxMeta, TxBatch, TxPacket};
 pub use config::{Config, PortConfig};
 pub use counters::Counters;
 pub use cq::CompletionRing;
-pub use engine::{AddressHandle, BindRequest, Engine, Membership, QpConfig, QpHandle, SrqConfig, SrqHandle};
+pub use engine::{
+    AddressHandle, BindRequest, Engine, Membership, ObjectCounts, QpConfig, QpHandle, SrqConfig, SrqHandle,
+};
 pub use event::EngineEvent;
 pub use memory::{MrInfo, copy_code_range};
 pub use request::{SendOperation, SendRequest};

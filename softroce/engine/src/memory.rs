@@ -37,7 +37,7 @@ use host::Unmapped;
 use keys::{INDEX_BITS, KeyPermutation};
 use region::{Extent, Region};
 use window::Windows;
-pub(crate) use window::{Bind, check_access as check_window_access};
+pub(crate) use window::{Bind, WindowFault, check_access as check_window_access};
 
 /// Of the numbers behind keys, the highest bit tells windows from regions.
 const ID_BITS: u32 = INDEX_BITS - 1;
@@ -117,6 +117,11 @@ impl Memory {
             devices: DeviceMemories::new(),
             permutation: KeyPermutation::new(seed),
         }
+    }
+
+    /// Regions, windows and pieces of device memory that exist.
+    pub(crate) fn counts(&self) -> (usize, usize, usize) {
+        (self.regions.len(), self.windows.len(), self.devices.len())
     }
 
     /// Device memory, see [`crate::Engine::alloc_dm`].

@@ -17,6 +17,7 @@ mod respond;
 mod responder;
 mod send_queue;
 pub(crate) mod transition;
+mod unreliable;
 
 use roce_wire::icrc::{Flow, FlowCrc, Verdict};
 use roce_wire::{PKey, Qpn, ROCE_V2_PORT};
@@ -84,8 +85,10 @@ pub(crate) enum Turn {
     Done,
     /// The turn was long enough; more next time.
     Again,
-    /// The batch is full.
+    /// The batch is full, and it goes on with the next one.
     BatchFull,
+    /// The batch is full of what it sent itself: others go on with the next one.
+    BatchFullAgain,
     /// The peer's window is used up; the queue pair stands in its line.
     WaitsForPeer,
     /// The READ budget is used up; the queue pair stands in its line.
@@ -99,6 +102,14 @@ pub(crate) const PARTITION: PKey = PKey::DEFAULT;
 const EXPECTED_IDS_ENOUGH: u8 = 16;
 /// Packets that a kernel sends as one train at most, and numbers from 0 on.
 const TRAIN_PACKETS_MAX: u16 = 128;
+
+/// Whether requests are acknowledged, and sent again when they are not.
+fn is_reliable(qp_type: QpType) -> bool {
+    match qp_type {
+        QpType::Rc | QpType::XrcInitiator | QpType::XrcTarget => true,
+        QpType::Uc | QpType::Ud | QpType::Gsi | QpType::RawPacket => false,
+    }
+}
 
 impl Qp {
     pub(crate) fn new(id: Identity) -> Self {
@@ -134,7 +145,7 @@ impl Qp {
         let is_signaled =
             self.id.sq_sig == SqSigType::All || request.flags.contains(verbs_api::SendFlags::SIGNALED);
         self.send_queue.push(request, op, is_signaled)?;
-        if self.state == QpState::Err {
+        if matches!(self.state, QpState::Err | QpState::Sqe) {
             self.flush_send_queue(shared);
         } else {
             self.make_ready(shared);

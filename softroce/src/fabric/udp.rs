@@ -315,7 +315,7 @@ impl Fabric for UdpFabric {
     }
 
     fn has_multicast(&self) -> bool {
-        true
+        self.groups.are_reachable()
     }
 
     fn report_header_fields(&mut self) {

@@ -57,6 +57,8 @@ impl Engine {
         let admits = match (half, qp.state) {
             (_, QpState::Rts | QpState::Sqd) => true,
             (Half::Responder, QpState::Rtr) => true,
+            // Where unreliable services alone can be.
+            (Half::Responder, QpState::Sqe) => true,
             (_, QpState::Reset | QpState::Init | QpState::Rtr | QpState::Sqe | QpState::Err) => false,
         };
         let (Some(link), true) = (qp.link, admits) else {
@@ -75,6 +77,9 @@ impl Engine {
         self.shared.counters.rcvd_bytes += udp_payload.len() as u64;
         self.shared.peers.get_mut(link.peer).note_heard(self.shared.now);
         match half {
+            Half::Responder if bth.opcode.transport() == Transport::Uc => {
+                qp.handle_unacknowledged(&mut self.shared, packet);
+            }
             Half::Responder => qp.handle_request(&mut self.shared, packet),
             Half::Requester => qp.handle_response(&mut self.shared, packet),
             Half::Congestion => self.shared.peers.get_mut(link.peer).shrink(self.shared.now),

@@ -1,12 +1,12 @@
 //! Posting of work requests.
 #![forbid(unsafe_code)]
 
-use verbs_api::{Error, ErrorKind, Payload, QpState, RecvWr, Result};
+use verbs_api::{Error, ErrorKind, Payload, QpState, QpType, RecvWr, Result};
 
 use super::Engine;
 use super::queue_pair::unknown;
 use crate::qp::{Operation, ReceiveRefusal, SendRefusal};
-use crate::{SendRequest, Time};
+use crate::{SendOperation, SendRequest, Time};
 
 impl Engine {
     /// Queue a send request. Packets leave with the next [`Engine::poll_transmit`]; inline data is copied now.
@@ -33,10 +33,11 @@ impl Engine {
             QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err => {}
             QpState::Reset | QpState::Init | QpState::Rtr => {
                 return Err(Error::invalid(
-                    "send requests are taken in RTS, SQD and ERR; modify the queue pair first",
+                    "send requests are taken from RTS on; modify the queue pair first",
                 ));
             }
         }
+        check_service(qp.id.qp_type, &request.op)?;
         if op.returns_data() && matches!(request.payload, Payload::Inline(_)) {
             return Err(Error::invalid(
                 "READs and atomics return data, which cannot be inline",
@@ -69,6 +70,29 @@ impl Engine {
         self.fail_overflowed();
         Ok(())
     }
+}
+
+/// EINVAL for what the service of a queue pair of this type does not have.
+fn check_service(qp_type: QpType, op: &SendOperation) -> Result<()> {
+    let is_in_service = match qp_type {
+        QpType::Rc | QpType::XrcInitiator => !matches!(op, SendOperation::SendTo { .. }),
+        QpType::Uc => matches!(
+            op,
+            SendOperation::Send { .. }
+                | SendOperation::Write { .. }
+                | SendOperation::LocalInvalidate { .. }
+                | SendOperation::BindMw { .. }
+        ),
+        QpType::Ud | QpType::Gsi => matches!(op, SendOperation::SendTo { .. }),
+        QpType::XrcTarget | QpType::RawPacket => false,
+    };
+    if !is_in_service {
+        return Err(Error::invalid(
+            "the queue pair's service does not have this operation: UC has SEND and WRITE, UD has SEND to an address \
+             handle",
+        ));
+    }
+    Ok(())
 }
 
 fn explain_send(refusal: SendRefusal) -> Error {

@@ -14,7 +14,7 @@ impl Engine {
     /// Create a queue pair.
     ///
     /// # Errors
-    /// EOPNOTSUPP: a service other than RC. EINVAL: capacities above the device's, unknown domain or completion
+    /// EOPNOTSUPP: a type that is not offered. EINVAL: capacities above the device's, unknown domain or completion
     /// queue. ENOMEM: all numbers are in use.
     pub fn create_qp(&mut self, init: &QpConfig) -> Result<QpHandle> {
         check_parts(init)?;
@@ -88,13 +88,10 @@ impl Engine {
 /// Whether this kind of queue pair is offered, and has the parts that it needs and no others.
 fn check_parts(init: &QpConfig) -> Result<()> {
     match init.qp_type {
-        QpType::Rc => check_own_queues(init),
-        QpType::Uc
-        | QpType::Ud
-        | QpType::Gsi
-        | QpType::XrcInitiator
-        | QpType::XrcTarget
-        | QpType::RawPacket => Err(Error::unsupported("a queue pair of another type than RC")),
+        QpType::Rc | QpType::Uc => check_own_queues(init),
+        QpType::Ud | QpType::Gsi | QpType::XrcInitiator | QpType::XrcTarget | QpType::RawPacket => {
+            Err(Error::unsupported("a queue pair of this type"))
+        }
     }
 }
 

@@ -42,6 +42,10 @@ impl Engine {
                     self.shared.ready.push_front(slot);
                     return false;
                 }
+                Turn::BatchFullAgain => {
+                    self.shared.ready.push(slot);
+                    return false;
+                }
             }
             self.shared.peers.end_turn(slot);
             if turn == Turn::WaitsForPeer {

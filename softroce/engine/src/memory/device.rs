@@ -39,6 +39,10 @@ impl DeviceMemories {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.pieces.len()
+    }
+
     /// `length` zero bytes, aligned to 2^`log_align`.
     pub(super) fn alloc(&mut self, length: usize, log_align: u32) -> Result<DmId> {
         if length == 0 {

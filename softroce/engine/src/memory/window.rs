@@ -96,6 +96,10 @@ impl Windows {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
     /// The window of this id, if its key is this one and it is bound.
     pub(super) fn bound(&self, id: u32, rkey: RKey) -> Option<(&Window, &Binding)> {
         let window = self.table.get(id).filter(|window| window.key == rkey.0)?;

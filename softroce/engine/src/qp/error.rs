@@ -1,4 +1,4 @@
-//! The way into ERR, and the flush of both work queues.
+//! The ways into ERR and SQE, and the flush of work queues.
 //!
 //! The request that caused the error completes first, with its own status; everything else of its queue follows in
 //! order with WR_FLUSH_ERR, unsignalled requests included (IBA 10.7.3.1). The two queues are independent.
@@ -6,7 +6,7 @@
 
 use verbs_api::{QpState, Wc, WcStatus};
 
-use super::Qp;
+use super::{Qp, is_reliable};
 use crate::cq::Solicited;
 use crate::shared::Shared;
 
@@ -31,12 +31,24 @@ impl Qp {
         self.fail(shared);
     }
 
-    /// The oldest send request fails, and with it the queue pair.
+    /// The oldest send request fails, and with it the queue pair; of an unreliable service, the send queue alone.
     pub(crate) fn fail_send(&mut self, shared: &mut Shared, status: WcStatus) {
         if !self.send_queue.is_empty() {
             self.complete_send(shared, status);
         }
-        self.fail(shared);
+        if is_reliable(self.id.qp_type) {
+            self.fail(shared);
+        } else {
+            self.stop_sending(shared);
+        }
+    }
+
+    /// To SQE: the send queue is flushed, the receive side goes on, and the owner may go back to RTS.
+    fn stop_sending(&mut self, shared: &mut Shared) {
+        self.state = QpState::Sqe;
+        self.attr.state = Some(QpState::Sqe);
+        self.requester.announce_drained = false;
+        self.flush_send_queue(shared);
     }
 
     /// The oldest receive request fails, and with it the queue pair.

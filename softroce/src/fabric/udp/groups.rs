@@ -5,10 +5,12 @@
 //! interface of its device; the kernel makes the copies, also for members on the machine that sends.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
 
 use roce_wire::ROCE_V2_PORT;
+use socket2::SockRef;
 use softroce_engine::RxMeta;
 use verbs_api::{Error, ErrorKind, Result};
 
@@ -18,6 +20,11 @@ use super::member::{meta, segment};
 
 /// Groups that a fabric is in at most; each costs a descriptor.
 const GROUPS_MAX: usize = 256;
+
+/// Only for trials. It does not leave the interface.
+const TRIAL_GROUP: Ipv6Addr = Ipv6Addr::new(0xff01, 0, 0, 0, 0, 0, 0, 0x5246);
+/// Loopback delivers at once.
+const TRIAL_PATIENCE: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 struct Group {
@@ -153,6 +160,27 @@ impl Groups {
         self.joined = 0;
     }
 
+    /// Whether what is sent to groups from here reaches their members. IPv6 wants a route, which the loopback interface
+    /// has not got unless root adds it; every other interface has.
+    pub(super) fn are_reachable(&self) -> bool {
+        match self.own {
+            IpAddr::V6(own) if own.is_loopback() => self.reaches_itself(own).is_ok(),
+            IpAddr::V4(_) | IpAddr::V6(_) => true,
+        }
+    }
+
+    /// Send a datagram to a member on a port of the kernel's choice, so that nobody else sees it.
+    fn reaches_itself(&self, own: Ipv6Addr) -> io::Result<()> {
+        let scope_id = self.interface_index;
+        let member = std::net::UdpSocket::bind(SocketAddrV6::new(TRIAL_GROUP, 0, 0, scope_id))?;
+        member.join_multicast_v6(&TRIAL_GROUP, scope_id)?;
+        member.set_read_timeout(Some(TRIAL_PATIENCE))?;
+        let sender = std::net::UdpSocket::bind(SocketAddrV6::new(own, 0, 0, 0))?;
+        SockRef::from(&sender).set_multicast_if_v6(scope_id)?;
+        sender.send_to(&[0], member.local_addr()?)?;
+        member.recv(&mut [0]).map(drop)
+    }
+
     fn check(&self, group: IpAddr) -> Result<()> {
         if !group.is_multicast() {
             return Err(Error::invalid(format!("{group} is no multicast address")));
@@ -163,6 +191,16 @@ impl Groups {
                  address",
                 self.own
             )));
+        }
+        if !self.are_reachable() {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "the interface of {} has no route for IPv6 multicast; use an IPv4 address, or have root add one \
+                     (ip -6 route add local ff00::/8 dev lo table local)",
+                    self.own
+                ),
+            ));
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 
 use verbs_api::WcStatus;
 
+use crate::memory::WindowFault;
 use crate::qp::Qp;
 use crate::qp::send_queue::Operation;
 use crate::shared::Shared;
@@ -16,19 +17,7 @@ impl Qp {
     pub(super) fn carry_out_local(&mut self, shared: &mut Shared) {
         let number = self.requester.current;
         if number >= self.requester.begun_end {
-            let who = self.accessor();
-            let outcome = match self.send_queue.get(number).op {
-                Operation::Bind(bind) => shared.memory.bind(who, &bind),
-                Operation::LocalInvalidate { rkey } => shared.memory.invalidate(who, rkey),
-                Operation::Send { .. }
-                | Operation::Write { .. }
-                | Operation::Read { .. }
-                | Operation::CompareSwap { .. }
-                | Operation::FetchAdd { .. }
-                | Operation::AtomicWrite { .. }
-                | Operation::Flush { .. } => Ok(()),
-            };
-            if outcome.is_err() {
+            if self.carry_out(shared, number).is_err() {
                 self.note_fault(shared, WcStatus::MwBindErr);
                 return;
             }
@@ -39,6 +28,22 @@ impl Qp {
         }
         self.requester.current = number + 1;
         self.complete_local(shared);
+    }
+
+    /// Carry out request `number`, a local one.
+    pub(in crate::qp) fn carry_out(&self, shared: &mut Shared, number: u64) -> Result<(), WindowFault> {
+        let who = self.accessor();
+        match self.send_queue.get(number).op {
+            Operation::Bind(bind) => shared.memory.bind(who, &bind),
+            Operation::LocalInvalidate { rkey } => shared.memory.invalidate(who, rkey),
+            Operation::Send { .. }
+            | Operation::Write { .. }
+            | Operation::Read { .. }
+            | Operation::CompareSwap { .. }
+            | Operation::FetchAdd { .. }
+            | Operation::AtomicWrite { .. }
+            | Operation::Flush { .. } => Ok(()),
+        }
     }
 
     /// Local requests that are the oldest, and carried out, are complete.
