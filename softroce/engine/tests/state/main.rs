@@ -11,4 +11,8 @@ mod pair;
 mod raw;
 
 mod completion_queue;
+mod matrix;
 mod migration;
+mod subject;
+mod table;
+mod transitions;
