@@ -12,6 +12,7 @@ impl Engine {
     pub fn capabilities(&self) -> Capabilities {
         Capabilities {
             qp_rc: true,
+            qp_uc: true,
             srq: true,
             mw_type1: true,
             mw_type2: true,

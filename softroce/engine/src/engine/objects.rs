@@ -46,6 +46,7 @@ impl Engine {
             dms,
             cqs: self.shared.cqs.len(),
             qps: self.qps.len(),
+            srqs: self.shared.srqs.len(),
             ..ObjectCounts::default()
         }
     }
