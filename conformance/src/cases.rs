@@ -7,6 +7,8 @@ mod atomics;
 mod attributes;
 mod completion;
 mod completion_features;
+mod corners;
+mod crowds;
 mod data;
 mod datagram_losses;
 mod datagrams;
@@ -29,6 +31,7 @@ mod not_ready;
 mod ordering_operations;
 mod packets;
 mod played;
+mod progress;
 mod receives;
 mod regions;
 mod remote_errors;
@@ -82,6 +85,9 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         memory::cases(),
         completion::cases(),
         events::cases(),
+        crowds::cases(),
+        corners::cases(),
+        progress::cases(),
         limits::cases(),
         migration::cases(),
         completion_features::cases(),
