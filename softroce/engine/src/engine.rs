@@ -16,6 +16,7 @@ use crate::pd::{self, ProtectionDomains};
 use crate::qp_table::QpTable;
 use crate::shared::Shared;
 use crate::srq::SharedReceiveQueues;
+use crate::xrc::XrcDomains;
 use crate::{Config, Counters, CqId, EngineEvent, MrId, MrInfo, PdId, PortConfig, SrqId, Time, XrcDomainId};
 
 mod address;
@@ -26,6 +27,7 @@ mod dispatch;
 mod modify;
 mod multicast;
 mod objects;
+mod parts;
 mod post;
 mod queue_pair;
 mod srq;
@@ -64,6 +66,7 @@ pub struct Engine {
     /// The addresses of the GID table.
     addresses: Vec<IpAddr>,
     pds: ProtectionDomains,
+    xrc_domains: XrcDomains,
     qps: QpTable,
     shared: Shared,
     bad_pkeys: u16,
@@ -129,6 +132,7 @@ impl Engine {
             },
             addresses: Vec::new(),
             pds: ProtectionDomains::new(),
+            xrc_domains: XrcDomains::new(),
             qps: QpTable::new(config.qpn_base, config.qpn_count, start),
             shared,
             bad_pkeys: 0,

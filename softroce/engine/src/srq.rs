@@ -138,6 +138,11 @@ impl SharedReceiveQueues {
         self.queues.limit() as u32
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.queues.len()
+    }
+
     /// Store a queue: its id and its number. ENOMEM at the device's limit.
     pub(crate) fn insert(&mut self, queue: SharedReceiveQueue) -> Result<(SrqId, u32)> {
         let limit = self.limit();
@@ -181,7 +186,6 @@ impl SharedReceiveQueues {
     }
 
     /// The queue that has this number on the wire.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for XRC"))]
     pub(crate) fn numbered(&self, number: u32) -> Option<(SrqId, &SharedReceiveQueue)> {
         let id = self.queues.id_at(number.checked_sub(self.first_number)?)?;
         Some((SrqId(id), self.queues.get(id)?))

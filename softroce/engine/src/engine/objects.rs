@@ -43,6 +43,8 @@ impl Engine {
             mrs: self.shared.memory.len(),
             cqs: self.shared.cqs.len(),
             qps: self.qps.len(),
+            srqs: self.shared.srqs.len(),
+            xrc_domains: self.xrc_domains.len(),
             ..ObjectCounts::default()
         }
     }

@@ -1,6 +1,7 @@
 //! Posting of work requests.
 #![forbid(unsafe_code)]
 
+use roce_wire::Srqn;
 use verbs_api::{Error, ErrorKind, Payload, QpState, QpType, RecvWr, Result};
 
 use super::Engine;
@@ -26,6 +27,9 @@ impl Engine {
             }
         }
         let op = operation(qp.id.qp_type, &request.op)?;
+        if qp.id.qp_type == QpType::XrcInitiator {
+            check_srqn(request.xrc_srqn)?;
+        }
         if op.has_response() {
             if matches!(request.payload, Payload::Inline(_)) {
                 return Err(Error::invalid(
@@ -88,6 +92,19 @@ fn operation(qp_type: QpType, op: &SendOperation) -> Result<Operation> {
         ));
     }
     Operation::of(op).ok_or_else(|| Error::unsupported("this operation"))
+}
+
+/// An XRC request names the shared receive queue that it is for, whatever it does.
+fn check_srqn(srqn: Option<u32>) -> Result<()> {
+    match srqn {
+        Some(number) if Srqn::new(number).is_some() => Ok(()),
+        Some(number) => Err(Error::invalid(format!(
+            "{number:#x} is no number of a shared receive queue; those have 24 bits"
+        ))),
+        None => Err(Error::invalid(
+            "an XRC request needs the number of the shared receive queue that it is for",
+        )),
+    }
 }
 
 fn explain_send(refusal: SendRefusal) -> Error {

@@ -197,7 +197,7 @@ impl Qp {
     }
 
     fn acknowledge_headers(&self, link: &Link, psn: Psn, syndrome: Syndrome) -> Headers {
-        let mut bth = Bth::new(Opcode::RC_ACKNOWLEDGE, link.dest_qp, psn);
+        let mut bth = Bth::new(Opcode::RC_ACKNOWLEDGE.of(self.transport()), link.dest_qp, psn);
         bth.pkey = PARTITION;
         let mut headers = Headers::new(bth);
         headers.aeth = Some(Aeth {
@@ -209,7 +209,7 @@ impl Qp {
 
     fn response_headers(&self, link: &Link, opcode: Opcode, psn: Seq) -> Headers {
         let mut headers = self.acknowledge_headers(link, psn.psn(), Syndrome::ACK);
-        headers.bth.opcode = opcode;
+        headers.bth.opcode = opcode.of(self.transport());
         headers
     }
 }

@@ -20,6 +20,9 @@ impl Qp {
         let info = packet.headers.bth.opcode.info().ok_or(Fault::OpcodeInvalid)?;
         check_sequence(self.responder.message, info)?;
         check_enabled(self.attr.access.unwrap_or_default(), info)?;
+        if !self.receives.is_named_well() {
+            return Err(Fault::WrongSrq);
+        }
         self.check_resources(shared, info)?;
         let mtu = self.link.map_or(256, |link| link.mtu);
         check_length(self.responder.message, packet, info, mtu)?;
