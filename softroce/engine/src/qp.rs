@@ -26,6 +26,7 @@ use roce_wire::{PKey, Qpn, ROCE_V2_PORT, Transport};
 use verbs_api::{QpAttr, QpCap, QpState, QpType, RecvWr, SqSigType, Wc, WcStatus};
 
 use crate::budget::PeerId;
+use crate::memory::Accessor;
 use crate::shared::Shared;
 use crate::{CqId, Path, PdId, RxMeta, SendRequest, SrqId, Time};
 
@@ -159,6 +160,14 @@ impl Qp {
     /// Send requests that have packets under way.
     pub(crate) fn requests_under_way(&self) -> u64 {
         self.requester.begun_end.saturating_sub(self.send_queue.head())
+    }
+
+    /// As it reaches for memory on its peer's behalf.
+    pub(crate) fn accessor(&self) -> Accessor {
+        Accessor {
+            pd: self.receives.remote_pd(self.id.pd),
+            qpn: self.id.qpn,
+        }
     }
 
     /// Queue a receive request. The caller has checked that it has a queue of its own.

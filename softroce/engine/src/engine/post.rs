@@ -16,6 +16,18 @@ impl Engine {
     /// EINVAL: the state, the operation, too many entries, too much inline data, a message above 2^31 bytes. ENOMEM:
     /// the queue is full. EOPNOTSUPP: the operation is not offered.
     pub fn post_send(&mut self, now: Time, qpn: u32, request: &SendRequest<'_>) -> Result<()> {
+        let op = Operation::of(&request.op)?;
+        self.post_operation(now, qpn, request, op)
+    }
+
+    /// Queue a request whose operation is `op`, whatever the request says.
+    pub(super) fn post_operation(
+        &mut self,
+        now: Time,
+        qpn: u32,
+        request: &SendRequest<'_>,
+        op: Operation,
+    ) -> Result<()> {
         self.shared.now = now;
         let qp = self.qps.get_mut(qpn).ok_or_else(|| unknown(qpn))?;
         match qp.state {
@@ -26,21 +38,19 @@ impl Engine {
                 ));
             }
         }
-        let op = operation(qp.id.qp_type, &request.op)?;
-        if qp.id.qp_type == QpType::XrcInitiator {
+        check_service(qp.id.qp_type, &request.op)?;
+        if qp.id.qp_type == QpType::XrcInitiator && !op.is_local() {
             check_srqn(request.xrc_srqn)?;
         }
-        if op.has_response() {
-            if matches!(request.payload, Payload::Inline(_)) {
-                return Err(Error::invalid(
-                    "READs and atomics return data, which cannot be inline",
-                ));
-            }
-            if qp.attr.max_rd_atomic == Some(0) {
-                return Err(Error::invalid(
-                    "max_rd_atomic is 0: READs and atomics can never be sent",
-                ));
-            }
+        if op.returns_data() && matches!(request.payload, Payload::Inline(_)) {
+            return Err(Error::invalid(
+                "READs and atomics return data, which cannot be inline",
+            ));
+        }
+        if op.has_response() && qp.attr.max_rd_atomic == Some(0) {
+            return Err(Error::invalid(
+                "max_rd_atomic is 0: READ, atomics, ATOMIC WRITE and FLUSH can never be sent",
+            ));
         }
         qp.post_send(&mut self.shared, request, op)
             .map_err(explain_send)?;
@@ -71,8 +81,8 @@ impl Engine {
     }
 }
 
-/// What a queue pair of this type does for a request. EINVAL for what its service does not have.
-fn operation(qp_type: QpType, op: &SendOperation) -> Result<Operation> {
+/// EINVAL for what the service of a queue pair of this type does not have.
+fn check_service(qp_type: QpType, op: &SendOperation) -> Result<()> {
     let is_in_service = match qp_type {
         QpType::Rc | QpType::XrcInitiator => !matches!(op, SendOperation::SendTo { .. }),
         QpType::Uc => matches!(
@@ -91,10 +101,10 @@ fn operation(qp_type: QpType, op: &SendOperation) -> Result<Operation> {
              handle",
         ));
     }
-    Operation::of(op).ok_or_else(|| Error::unsupported("this operation"))
+    Ok(())
 }
 
-/// An XRC request names the shared receive queue that it is for, whatever it does.
+/// What an XRC initiator sends names the shared receive queue that it is for, whatever it does.
 fn check_srqn(srqn: Option<u32>) -> Result<()> {
     match srqn {
         Some(number) if Srqn::new(number).is_some() => Ok(()),
@@ -118,6 +128,9 @@ fn explain_send(refusal: SendRefusal) -> Error {
         )),
         SendRefusal::TooMuchInline { given, limit } => Error::invalid(format!(
             "{given} bytes of inline data; the queue pair has room for {limit}"
+        )),
+        SendRefusal::NoWord { given } => Error::invalid(format!(
+            "{given} bytes of inline data for an ATOMIC WRITE, which writes 8"
         )),
         SendRefusal::TooLong { bytes } => Error::invalid(format!(
             "a message of {bytes} bytes; the longest is {}",

@@ -66,6 +66,7 @@ impl Engine {
         }
         let mut qp = self.qps.remove(qpn).ok_or_else(|| unknown(qpn))?;
         qp.reset(&mut self.shared);
+        self.shared.memory.release_windows_of(qp.id.qpn);
         let cqs = [qp.id.send_cq, qp.id.recv_cq];
         let xrc_domain = qp.xrc_target().map(XrcTarget::domain);
         self.release_parts(&parts(qp.id.pd, cqs, qp.srq(), xrc_domain));

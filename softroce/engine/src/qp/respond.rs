@@ -8,6 +8,7 @@ use super::resources::{Debt, Kind, Reason, Resource};
 use super::responder::Urgency;
 use super::{Link, PARTITION, Qp, Turn, is_reliable};
 use crate::batch::{Acks, TxBatch};
+use crate::memory::Accessor;
 use crate::psn::Seq;
 use crate::shared::Shared;
 
@@ -112,7 +113,13 @@ impl Qp {
                 self.responder.resources.owe(next, Debt::Nothing);
                 Some(len)
             }
-            Kind::Read { va, rkey, length } => {
+            Kind::Confirmed => {
+                let headers = self.response_headers(link, Opcode::RC_READ_RESPONSE_ONLY, next);
+                let len = push(shared, batch, link, &headers)?;
+                self.responder.resources.owe(next, Debt::Nothing);
+                Some(len)
+            }
+            Kind::Read { va, rkey, length, pd } => {
                 let offset = u64::from(next - resource.first) * u64::from(link.mtu);
                 let payload_len = (u64::from(length) - offset).min(u64::from(link.mtu)) as usize;
                 let opcode = match (next == start, next == end) {
@@ -127,7 +134,8 @@ impl Qp {
                 let payload = emit(&headers, batch.push(link.path, len)?, payload_len);
                 let at = va.wrapping_add(offset);
                 let rkey = verbs_api::RKey(rkey.0);
-                if payload_len > 0 && shared.memory.read_remote(self.id.pd, rkey, at, payload).is_err() {
+                let who = Accessor { pd, qpn: self.id.qpn };
+                if payload_len > 0 && shared.memory.read_remote(who, rkey, at, payload).is_err() {
                     batch.pop();
                     self.stop_response(shared, next, reason);
                     return Some(0);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use roce_wire::{AtomicEth, Headers, Opcode, RKey, Reth, Srqn, Syndrome, XrcEth};
 use softroce_engine::{
-    CompletionRing, CqId, EngineEvent, PdId, QpConfig, SendOperation, SendRequest, SrqConfig, SrqHandle, Time,
-    XrcDomainId,
+    CompletionRing, CqId, EngineEvent, PdId, QpConfig, SendOperation, SendRequest, SrqConfig, SrqHandle,
+    Time, XrcDomainId,
 };
 use verbs_api::{
     EventKind, Mtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, RemoteAddr, Result, SendFlags, Sge,

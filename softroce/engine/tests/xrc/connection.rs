@@ -73,16 +73,7 @@ impl Xrc {
         self.post(1, 11, send, 0, 10);
         self.post(1, 12, write, 0, 1000);
         self.post(0, 13, SendOperation::Read { remote: source }, 0x8000, 1000);
-        self.post(
-            1,
-            14,
-            SendOperation::FetchAdd {
-                remote: word,
-                add: 4,
-            },
-            0x9000,
-            8,
-        );
+        self.post(1, 14, SendOperation::FetchAdd { remote: word, add: 4 }, 0x9000, 8);
         self.post(
             0,
             15,
@@ -205,10 +196,7 @@ fn an_initiator_waits_for_the_queue_that_it_names() {
     xrc.receive(1, 2, 0, 64);
     xrc.pair.run();
     assert_eq!(xrc.pair.a.outcomes(), [(10, WcStatus::Success)]);
-    assert_eq!(
-        xrc.srqs[1].outcomes(),
-        [(2, xrc.pair.qb, WcStatus::Success)]
-    );
+    assert_eq!(xrc.srqs[1].outcomes(), [(2, xrc.pair.qb, WcStatus::Success)]);
     let naks = xrc.pair.b.engine.counters().send_rnr_err;
     assert!(naks > 0);
 }
@@ -225,8 +213,5 @@ fn an_initiator_that_names_nothing_learns_that_it_has_no_access() {
         xrc.pair.a.outcomes(),
         [(10, WcStatus::RemAccessErr), (11, WcStatus::WrFlushErr)]
     );
-    assert_eq!(
-        xrc.pair.psns(From::B, Opcode::XRC_ACKNOWLEDGE),
-        [0xff_fffe]
-    );
+    assert_eq!(xrc.pair.psns(From::B, Opcode::XRC_ACKNOWLEDGE), [0xff_fffe]);
 }

@@ -87,19 +87,11 @@ fn a_message_that_goes_on_with_another_queue_fails_the_request_that_it_began_wit
     let srqs = [target.srq(), target.srq()];
     target.post(&srqs[0], 1, 0, 1024);
     target.post(&srqs[1], 2, 4096, 1024);
-    target.send(
-        Opcode::XRC_SEND_FIRST,
-        0,
-        srqs[0].handle.srqn,
-        &pattern(MTU, 0),
-    );
+    target.send(Opcode::XRC_SEND_FIRST, 0, srqs[0].handle.srqn, &pattern(MTU, 0));
     target.raw.sent();
     target.send(Opcode::XRC_SEND_LAST, 1, srqs[1].handle.srqn, b"other");
     assert_eq!(target.acknowledged(), (1, REMOTE_ACCESS, 0));
-    assert_eq!(
-        srqs[0].outcomes(),
-        [(1, target.qpn, WcStatus::LocAccessErr)]
-    );
+    assert_eq!(srqs[0].outcomes(), [(1, target.qpn, WcStatus::LocAccessErr)]);
     assert_eq!(srqs[1].outcomes(), []);
     assert_eq!(target.raw.node.read(4096, 5), [0; 5]);
 }
@@ -151,14 +143,7 @@ fn packets_of_the_other_half_or_of_another_service_are_dropped() {
     let initiator = node.engine.create_qp(&config).unwrap().qpn;
     let peer = (target.raw.meta.src, crate::raw::PEER_QPN);
     let (now, c) = (target.raw.now, crate::bench::connection());
-    crate::bench::connect(
-        node,
-        now,
-        initiator,
-        verbs_api::QpType::XrcInitiator,
-        peer,
-        &c,
-    );
+    crate::bench::connect(node, now, initiator, verbs_api::QpType::XrcInitiator, peer, &c);
     let ordinary = {
         let raw = crate::raw::Raw::new();
         raw.qpn
@@ -193,7 +178,9 @@ fn packets_of_the_other_half_or_of_another_service_are_dropped() {
 fn reserved_opcodes_are_invalid_requests() {
     for operation in [0x15, 0x18, 0x1b, 0x1e] {
         let mut target = Target::new();
-        let mut bytes = target.raw.packet(target.raw.headers(Opcode::RC_SEND_ONLY, 0), b"x");
+        let mut bytes = target
+            .raw
+            .packet(target.raw.headers(Opcode::RC_SEND_ONLY, 0), b"x");
         bytes[0] = 0xa0 | operation;
         target.raw.seal(&mut bytes);
         target.raw.inject_bytes(&bytes);

@@ -16,22 +16,13 @@ fn a_message_goes_to_the_queue_that_it_names_and_completes_there_with_the_target
     for (psn, index) in [1, 0].into_iter().enumerate() {
         let srqn = srqs[index].handle.srqn;
         target.send(Opcode::XRC_SEND_ONLY, psn as u32, srqn, &[index as u8; 8]);
-        assert_eq!(
-            target.acknowledged(),
-            (psn as u32, Syndrome::ACK, psn as u32 + 1)
-        );
+        assert_eq!(target.acknowledged(), (psn as u32, Syndrome::ACK, psn as u32 + 1));
     }
     for (index, srq) in srqs.iter().enumerate() {
         let wc = srq.completions().remove(0);
         assert_eq!(
             (wc.wr_id, wc.status, wc.opcode, wc.byte_len, wc.qp_num),
-            (
-                index as u64 + 1,
-                WcStatus::Success,
-                WcOpcode::Recv,
-                8,
-                target.qpn
-            )
+            (index as u64 + 1, WcStatus::Success, WcOpcode::Recv, 8, target.qpn)
         );
         assert_eq!(target.raw.node.read(index * 64, 8), [index as u8; 8]);
     }
@@ -164,20 +155,14 @@ fn remote_keys_are_looked_up_in_the_named_queues_domain() {
     let opcodes: Vec<_> = sent.iter().map(|packet| packet.opcode()).collect();
     assert_eq!(
         opcodes,
-        [
-            Opcode::XRC_READ_RESPONSE_ONLY,
-            Opcode::XRC_ATOMIC_ACKNOWLEDGE
-        ]
+        [Opcode::XRC_READ_RESPONSE_ONLY, Opcode::XRC_ATOMIC_ACKNOWLEDGE]
     );
     assert_eq!(sent[0].payload, data);
     assert_eq!(target.raw.node.read(1 << 20, 7), b"written");
     assert_eq!(target.raw.node.read((1 << 20) + 2048, 1), [3]);
     // The target's own domain is of no use with it, nor is that domain's key with another queue.
     let ours = target.raw.node.remote(0);
-    for (srqn, remote) in [
-        (foreign.handle.srqn, ours),
-        (own.handle.srqn, there(0, &target)),
-    ] {
+    for (srqn, remote) in [(foreign.handle.srqn, ours), (own.handle.srqn, there(0, &target))] {
         let mut target = again(&mut target);
         target.write(Opcode::XRC_WRITE_ONLY, 0, srqn, remote, b"no");
         let nak = Syndrome::Nak(NakCode::RemoteAccess);
@@ -296,8 +281,8 @@ fn a_target_that_fails_gives_its_held_request_up_and_the_queue_keeps_the_others(
 #[test]
 fn a_target_whose_completion_finds_no_room_fails() {
     let mut target = Target::new();
-    let domain = target.domain;
-    let srq = Srq::in_pd(&mut target.raw.node, target.raw.node.pd, domain, 1);
+    let (domain, pd) = (target.domain, target.raw.node.pd);
+    let srq = Srq::in_pd(&mut target.raw.node, pd, domain, 1);
     let idle = target.add();
     target.post(&srq, 1, 0, 64);
     target.post(&srq, 2, 0, 64);

@@ -113,10 +113,7 @@ fn each_half_has_the_sizes_of_its_half_alone() {
     let mut config = initiator_config(&node);
     config.cap.max_recv_sge = u32::MAX;
     let initiator = node.engine.create_qp(&config).unwrap();
-    assert_eq!(
-        (initiator.cap.max_recv_wr, initiator.cap.max_recv_sge),
-        (0, 0)
-    );
+    assert_eq!((initiator.cap.max_recv_wr, initiator.cap.max_recv_sge), (0, 0));
     assert_eq!(initiator.cap.max_send_wr, config.cap.max_send_wr);
     // The completion queue that was given to the target for nothing is free.
     node.engine.destroy_qp(Time::ZERO, initiator.qpn).unwrap();
@@ -133,14 +130,7 @@ fn a_target_takes_no_work_and_an_initiator_no_receives() {
     let config = initiator_config(node);
     let initiator = node.engine.create_qp(&config).unwrap().qpn;
     let peer = ("10.0.0.2".parse().unwrap(), 0x77);
-    connect(
-        node,
-        now,
-        initiator,
-        QpType::XrcInitiator,
-        peer,
-        &connection(),
-    );
+    connect(node, now, initiator, QpType::XrcInitiator, peer, &connection());
     for error in [
         node.engine.post_recv(now, qpn, &receive).unwrap_err(),
         node.engine.post_recv(now, initiator, &receive).unwrap_err(),
