@@ -133,14 +133,14 @@ impl SharedReceiveQueues {
         }
     }
 
-    /// How many there may be.
-    pub(crate) fn limit(&self) -> u32 {
-        self.queues.limit() as u32
-    }
-
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.queues.len()
+    }
+
+    /// How many there may be.
+    pub(crate) fn limit(&self) -> u32 {
+        self.queues.limit() as u32
     }
 
     /// Store a queue: its id and its number. ENOMEM at the device's limit.
