@@ -50,20 +50,21 @@ const MAX_INLINE_BYTES: u32 = 512;
 const MAX_RD_ATOMIC: u8 = 128;
 /// The longest message, bytes.
 const MAX_MESSAGE_BYTES: u32 = 1 << 31;
-/// Optional features of memory, shared receive queues and services. FLUSH to persistence is none: the engine cannot tell what memory is persistent.
-const CAPS: u64 = device_caps::MEM_WINDOW
-    | device_caps::MEM_WINDOW_TYPE_2B
-    | device_caps::MEM_MGT_EXTENSIONS
-    | device_caps::SRQ_RESIZE
-    | device_caps::XRC
-    | device_caps::FLUSH_GLOBAL
-    | device_caps::ATOMIC_WRITE;
 /// ACK delay that peers should count with: 4.096 µs · 2^code.
 const CA_ACK_DELAY_CODE: u8 = 15;
 
 /// What the device can do besides (`IBV_DEVICE_*`): it counts foreign P_Keys, migrates paths, checks the current state
-/// that a caller believes in, tells when its port comes up, has a system image GUID, and sends RNR NAKs.
-const DEVICE_CAPS: u64 = 1 << 1 | 1 << 4 | 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12;
+/// that a caller believes in, tells when its port comes up, has a system image GUID, sends RNR NAKs, and
+/// has the features that follow.
+const DEVICE_CAPS: u64 = 1 << 1 | 1 << 4 | 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | SERVICE_CAPS | MEMORY_CAPS;
+/// Of these, shared receive queues and services.
+const SERVICE_CAPS: u64 = device_caps::SRQ_RESIZE | device_caps::XRC;
+/// Of these, those of memory. FLUSH to persistence is none: the engine cannot tell what memory is persistent.
+const MEMORY_CAPS: u64 = device_caps::MEM_WINDOW
+    | device_caps::MEM_WINDOW_TYPE_2B
+    | device_caps::MEM_MGT_EXTENSIONS
+    | device_caps::FLUSH_GLOBAL
+    | device_caps::ATOMIC_WRITE;
 
 /// The protocol core: no socket, no clock, no thread.
 ///
@@ -183,7 +184,7 @@ impl Engine {
             vendor_id: 0xff_ffff,
             max_qp: self.qps.limit(),
             max_qp_wr: MAX_WR,
-            device_cap_flags: CAPS | DEVICE_CAPS,
+            device_cap_flags: DEVICE_CAPS,
             max_sge: MAX_SGE,
             max_sge_rd: MAX_SGE,
             max_cq: cq::MAX_CQ as u32,

@@ -129,9 +129,9 @@ fn explain_send(refusal: SendRefusal) -> Error {
         SendRefusal::TooMuchInline { given, limit } => Error::invalid(format!(
             "{given} bytes of inline data; the queue pair has room for {limit}"
         )),
-        SendRefusal::NoWord { given } => Error::invalid(format!(
-            "{given} bytes of inline data for an ATOMIC WRITE, which writes 8"
-        )),
+        SendRefusal::NoWord { bytes } => {
+            Error::invalid(format!("{bytes} bytes for an ATOMIC WRITE, which writes 8"))
+        }
         SendRefusal::TooLong { bytes } => Error::invalid(format!(
             "a message of {bytes} bytes; the longest is {}",
             1_u64 << 31

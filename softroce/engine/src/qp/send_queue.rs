@@ -246,9 +246,9 @@ pub(crate) enum Refusal {
         given: usize,
         limit: usize,
     },
-    /// Inline data of an ATOMIC WRITE that are not one word.
+    /// The payload of an ATOMIC WRITE is not one word.
     NoWord {
-        given: usize,
+        bytes: u64,
     },
     TooLong {
         bytes: u64,
@@ -333,8 +333,8 @@ impl SendQueue {
         let (source, length) = match (payload, &mut op) {
             // It is as short as a key: it needs no room for inline data.
             (Payload::Inline(bytes), Operation::AtomicWrite { word, .. }) => {
-                let given = bytes.len();
-                *word = Some(bytes.try_into().map_err(|_| Refusal::NoWord { given })?);
+                let given = bytes.len() as u64;
+                *word = Some(bytes.try_into().map_err(|_| Refusal::NoWord { bytes: given })?);
                 (Source::Sges(0), 8)
             }
             (Payload::Sges(sges), _) => {
@@ -363,6 +363,9 @@ impl SendQueue {
                 (Source::Inline, bytes.len() as u64)
             }
         };
+        if matches!(op, Operation::AtomicWrite { .. }) && length != 8 {
+            return Err(Refusal::NoWord { bytes: length });
+        }
         if length > MAX_MESSAGE_BYTES {
             return Err(Refusal::TooLong { bytes: length });
         }

@@ -6,7 +6,7 @@ use verbs_api::{RemoteAddr, WcStatus};
 
 use super::emit;
 use crate::batch::TxBatch;
-use crate::qp::send_queue::{Data, SendWqe};
+use crate::qp::send_queue::Data;
 use crate::qp::{Link, Qp, Turn};
 use crate::shared::Shared;
 
@@ -21,13 +21,8 @@ impl Qp {
         shared: &mut Shared,
         batch: &mut TxBatch,
         link: &Link,
-        wqe: &SendWqe,
         (remote, inline): (RemoteAddr, Option<[u8; WORD]>),
     ) -> Result<usize, Turn> {
-        if wqe.length as usize != WORD {
-            self.note_fault(shared, WcStatus::LocLenErr);
-            return Err(Turn::Done);
-        }
         let mut word = inline.unwrap_or_default();
         if let (None, Data::Sges(sges)) = (inline, self.send_queue.data(self.requester.current))
             && shared.memory.gather(self.id.pd, sges, 0, &mut word).is_err()
@@ -39,7 +34,7 @@ impl Qp {
         headers.reth = Some(Reth {
             va: remote.addr,
             rkey: RKey(remote.rkey.0),
-            dma_length: wqe.length,
+            dma_length: WORD as u32,
         });
         let len = headers.len() + WORD + ICRC_LEN;
         let cost = self.admit(shared, batch, link, len)?;

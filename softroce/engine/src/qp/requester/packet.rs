@@ -92,7 +92,7 @@ impl Qp {
                 self.send_atomic(shared, batch, &link, &wqe, Opcode::RC_FETCH_ADD, atomic)
             }
             Operation::AtomicWrite { remote, word } => {
-                self.send_atomic_write(shared, batch, &link, &wqe, (remote, word))
+                self.send_atomic_write(shared, batch, &link, (remote, word))
             }
             Operation::Flush { remote, length, feth } => {
                 self.send_flush(shared, batch, &link, (remote, length), feth)
