@@ -142,8 +142,9 @@ fn repeated_while_answered<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     far.scribble(1);
     let first = peer.peer_psn(0);
     peer.read_request(scene, first, far.remote(0), length as u32);
-    // The whole, then its second half, then its last packet, while answers are on their way.
-    for from in [0, PACKETS / 2, PACKETS - 1] {
+    // Its last packet, its second half, then the whole, while answers are on their way. Whoever asks from a packet on
+    // has those before it: only the last request must be answered in full.
+    for from in [PACKETS - 1, PACKETS / 2, 0] {
         let psn = peer.peer_psn(from);
         let rest = 256 * (PACKETS - from);
         peer.read_request(scene, psn, far.remote(256 * from as usize), rest);
