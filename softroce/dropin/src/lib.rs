@@ -18,6 +18,7 @@ mod datagram;
 mod device;
 mod entry;
 mod handle;
+mod log;
 mod memory;
 mod post;
 mod qp;
