@@ -1,10 +1,13 @@
 //! All cases. Each file lists its cases first and has their functions below.
 
+mod addresses;
 mod answers;
 mod atomics;
 mod attributes;
 mod completion;
 mod data;
+mod datagram_losses;
+mod datagrams;
 mod device;
 mod events;
 mod exhaustive;
@@ -15,6 +18,7 @@ mod local_errors;
 mod malformed;
 mod memory;
 mod mix;
+mod multicast;
 mod not_ready;
 mod packets;
 mod played;
@@ -25,8 +29,11 @@ mod requester;
 mod requests;
 mod responder;
 mod segmentation;
+mod send_errors;
 mod states;
 mod transitions;
+mod unreliable;
+mod unreliable_packets;
 mod weather;
 mod wrong_answers;
 
@@ -62,6 +69,13 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         memory::cases(),
         completion::cases(),
         events::cases(),
+        datagram_losses::cases(),
+        send_errors::cases(),
+        multicast::cases(),
+        datagrams::cases(),
+        unreliable_packets::cases(),
+        unreliable::cases(),
+        addresses::cases(),
     ];
     groups.into_iter().flatten().collect()
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use roce_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Headers, ImmDt, Msn, Opcode, Psn, Qpn, RKey, Reth, Syndrome,
+    Transport,
 };
 use verbs_api::RemoteAddr;
 
@@ -59,7 +60,9 @@ impl<B: Testbed> RawPeer<B> {
     pub fn bth(&self, opcode: Opcode, psn: Psn) -> Bth {
         let qpn = Qpn::new(self.node.endpoint.qpn).expect("a device's queue pair numbers have 24 bits");
         Bth {
-            ack_request: opcode.info().is_some_and(|info| info.is_request()),
+            ack_request: opcode
+                .info()
+                .is_some_and(|info| info.is_request() && info.transport == Transport::Rc),
             ..Bth::new(opcode, qpn, psn)
         }
     }

@@ -254,6 +254,21 @@ impl Opcode {
         TABLE[self.0 as usize].as_ref()
     }
 
+    /// The same operation of another service. Not every service has it: see [`Opcode::info`].
+    #[must_use]
+    pub const fn of(self, transport: Transport) -> Self {
+        let service = match transport {
+            Transport::Rc => 0,
+            Transport::Uc => 1,
+            Transport::Rd => 2,
+            Transport::Ud => 3,
+            Transport::Cnp => 4,
+            Transport::Xrc => 5,
+            Transport::Manufacturer => 6,
+        };
+        Self(service << 5 | (self.0 & 0x1f))
+    }
+
     /// The service, which reserved opcodes have too.
     pub const fn transport(self) -> Transport {
         match self.0 >> 5 {

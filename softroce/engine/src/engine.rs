@@ -3,11 +3,10 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use verbs_api::{
-    Access, AtomicCap, DeviceAttr, EventKind, GidEntry, LinkLayer, Mtu, Notify, PortAttr, PortState, QpCap,
-    QpType, Result, SqSigType,
+    Access, AtomicCap, DeviceAttr, EventKind, GidEntry, LinkLayer, Mtu, PortAttr, PortState, QpCap, QpType,
+    Result, SqSigType,
 };
 
 use crate::budget::{Peers, ReadBudget};
@@ -16,15 +15,18 @@ use crate::memory::{self, HostMemory, Memory};
 use crate::pd::{self, ProtectionDomains};
 use crate::qp_table::QpTable;
 use crate::shared::Shared;
-use crate::{
-    CompletionRing, Config, Counters, CqId, EngineEvent, MrId, MrInfo, PdId, PortConfig, SrqId, Time,
-    XrcDomainId,
-};
+use crate::srq::SharedReceiveQueues;
+use crate::{Config, Counters, CqId, EngineEvent, MrId, MrInfo, PdId, PortConfig, SrqId, Time, XrcDomainId};
 
 mod address;
+mod capabilities;
+mod completion_queue;
 mod device_memory;
 mod dispatch;
+mod modify;
 mod multicast;
+mod objects;
+mod post;
 mod queue_pair;
 mod srq;
 mod transmit;
@@ -33,6 +35,7 @@ mod xrc;
 
 pub use address::AddressHandle;
 pub use multicast::Membership;
+pub use objects::ObjectCounts;
 pub use srq::{SrqConfig, SrqHandle};
 pub use windows::BindRequest;
 
@@ -105,6 +108,7 @@ impl Engine {
             now: Time::ZERO,
             memory: Memory::new(config.seed),
             cqs: CompletionQueues::new(),
+            srqs: SharedReceiveQueues::new(config.qpn_base, config.qpn_count),
             counters: Counters::default(),
             events: VecDeque::new(),
             timers: Default::default(),
@@ -173,6 +177,9 @@ impl Engine {
             max_qp_init_rd_atom: MAX_RD_ATOMIC.into(),
             max_res_rd_atom: u32::from(MAX_RD_ATOMIC) * self.qps.limit(),
             atomic_cap: AtomicCap::Glob,
+            max_srq: self.shared.srqs.limit(),
+            max_srq_wr: MAX_WR,
+            max_srq_sge: MAX_SGE,
             max_pkeys: 1,
             local_ca_ack_delay: CA_ACK_DELAY_CODE,
             phys_port_cnt: 1,
@@ -296,25 +303,6 @@ impl Engine {
     /// Forget a region. When this returns nothing touches its bytes any more.
     pub fn dereg_mr(&mut self, mr: MrId) -> Result<()> {
         self.shared.memory.deregister(&mut self.pds, mr)
-    }
-
-    /// A completion queue for `cqe` completions, and the ring to poll them from.
-    pub fn create_cq(&mut self, cqe: u32) -> Result<(CqId, Arc<CompletionRing>)> {
-        let created = self.shared.cqs.create(cqe)?;
-        // At most one notification and one error wait for the driver.
-        self.shared.events.reserve(2);
-        self.shared.overflowed.reserve(1);
-        Ok(created)
-    }
-
-    /// Destroy a completion queue. EBUSY while a queue pair uses it.
-    pub fn destroy_cq(&mut self, cq: CqId) -> Result<()> {
-        self.shared.cqs.destroy(cq)
-    }
-
-    /// Ask for one event at the next completion; see `ibv_req_notify_cq(3)`.
-    pub fn req_notify_cq(&mut self, cq: CqId, notify: Notify) -> Result<()> {
-        self.shared.cqs.req_notify(cq, notify)
     }
 
     /// The next event for the driver to pass on.

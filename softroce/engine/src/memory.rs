@@ -102,6 +102,11 @@ impl Memory {
         }
     }
 
+    /// How many regions there are.
+    pub(crate) fn len(&self) -> usize {
+        self.regions.len()
+    }
+
     /// Register `host` under the addresses from `iova` (from 0 with `ZERO_BASED`).
     ///
     /// EINVAL: no bytes; addresses that wrap around; remote write or atomics without `LOCAL_WRITE`; unknown rights;

@@ -11,22 +11,25 @@
 mod completer;
 mod error;
 mod receive_queue;
+mod receive_source;
 mod requester;
 mod resources;
 mod respond;
 mod responder;
 mod send_queue;
 pub(crate) mod transition;
+mod unreliable;
 
 use roce_wire::icrc::{Flow, FlowCrc, Verdict};
 use roce_wire::{PKey, Qpn, ROCE_V2_PORT};
-use verbs_api::{QpAttr, QpCap, QpState, RecvWr, SqSigType, Wc, WcStatus};
+use verbs_api::{QpAttr, QpCap, QpState, QpType, RecvWr, SqSigType, Wc, WcStatus};
 
 use crate::budget::PeerId;
 use crate::shared::Shared;
-use crate::{CqId, Path, PdId, RxMeta, SendRequest, Time};
+use crate::{CqId, Path, PdId, RxMeta, SendRequest, SrqId, Time};
 
-pub(crate) use receive_queue::{ReceiveQueue, Refusal as ReceiveRefusal};
+pub(crate) use receive_queue::{ReceiveQueue, RecvWqe, Refusal as ReceiveRefusal};
+pub(crate) use receive_source::{Held, ReceiveSource};
 pub(crate) use send_queue::{Operation, Refusal as SendRefusal, SendQueue};
 
 use requester::Requester;
@@ -38,9 +41,12 @@ pub(crate) struct Identity {
     pub(crate) qpn: Qpn,
     /// Its place in the engine's lists.
     pub(crate) slot: u32,
+    pub(crate) qp_type: QpType,
     pub(crate) pd: PdId,
-    pub(crate) send_cq: CqId,
-    pub(crate) recv_cq: CqId,
+    /// `None`: it sends nothing that completes (XRC target).
+    pub(crate) send_cq: Option<CqId>,
+    /// `None`: it has no receives (XRC initiator), or they complete elsewhere (XRC target).
+    pub(crate) recv_cq: Option<CqId>,
     pub(crate) cap: QpCap,
     pub(crate) sq_sig: SqSigType,
 }
@@ -68,7 +74,7 @@ pub(crate) struct Qp {
     /// Packets that had the IPv4 identification expected, up to [`EXPECTED_IDS_ENOUGH`].
     expected_ids: u8,
     send_queue: SendQueue,
-    receive_queue: ReceiveQueue,
+    receives: ReceiveSource,
     requester: Requester,
     responder: Responder,
 }
@@ -80,8 +86,10 @@ pub(crate) enum Turn {
     Done,
     /// The turn was long enough; more next time.
     Again,
-    /// The batch is full.
+    /// The batch is full, and it goes on with the next one.
     BatchFull,
+    /// The batch is full of what it sent itself: others go on with the next one.
+    BatchFullAgain,
     /// The peer's window is used up; the queue pair stands in its line.
     WaitsForPeer,
     /// The READ budget is used up; the queue pair stands in its line.
@@ -96,8 +104,16 @@ const EXPECTED_IDS_ENOUGH: u8 = 16;
 /// Packets that a kernel sends as one train at most, and numbers from 0 on.
 const TRAIN_PACKETS_MAX: u16 = 128;
 
+/// Whether requests are acknowledged, and sent again when they are not.
+fn is_reliable(qp_type: QpType) -> bool {
+    match qp_type {
+        QpType::Rc | QpType::XrcInitiator | QpType::XrcTarget => true,
+        QpType::Uc | QpType::Ud | QpType::Gsi | QpType::RawPacket => false,
+    }
+}
+
 impl Qp {
-    pub(crate) fn new(id: Identity) -> Self {
+    pub(crate) fn new(id: Identity, receives: ReceiveSource) -> Self {
         Qp {
             id,
             state: QpState::Reset,
@@ -109,7 +125,7 @@ impl Qp {
             peer_crc: None,
             expected_ids: 0,
             send_queue: SendQueue::new(id.cap.max_send_wr, id.cap.max_send_sge, id.cap.max_inline_data),
-            receive_queue: ReceiveQueue::new(id.cap.max_recv_wr, id.cap.max_recv_sge),
+            receives,
             requester: Requester::default(),
             responder: Responder::default(),
         }
@@ -130,7 +146,7 @@ impl Qp {
         let is_signaled =
             self.id.sq_sig == SqSigType::All || request.flags.contains(verbs_api::SendFlags::SIGNALED);
         self.send_queue.push(request, op, is_signaled)?;
-        if self.state == QpState::Err {
+        if matches!(self.state, QpState::Err | QpState::Sqe) {
             self.flush_send_queue(shared);
         } else {
             self.make_ready(shared);
@@ -143,15 +159,17 @@ impl Qp {
         self.requester.begun_end.saturating_sub(self.send_queue.head())
     }
 
-    /// Queue a receive request.
+    /// Queue a receive request. The caller has checked that it has a queue of its own.
     pub(crate) fn post_recv(
         &mut self,
         shared: &mut Shared,
         request: &RecvWr<'_>,
     ) -> Result<(), ReceiveRefusal> {
-        self.receive_queue.push(request)?;
+        if let ReceiveSource::Own(queue) = &mut self.receives {
+            queue.push(request)?;
+        }
         if self.state == QpState::Err {
-            self.flush_receive_queue(shared);
+            self.flush_receives(shared);
         }
         Ok(())
     }
@@ -245,9 +263,22 @@ impl Qp {
         self.requester.retune(&self.attr);
     }
 
+    /// Whether receive requests are posted to it, and not to a shared queue.
+    pub(crate) fn has_own_receives(&self) -> bool {
+        matches!(self.receives, ReceiveSource::Own(_))
+    }
+
+    /// The shared receive queue that it was created with.
+    pub(crate) fn srq(&self) -> Option<SrqId> {
+        match self.receives {
+            ReceiveSource::Own(_) => None,
+            ReceiveSource::Shared { srq, .. } => Some(srq),
+        }
+    }
+
     /// Whether its completions go there.
     pub(crate) fn uses_cq(&self, cq: CqId) -> bool {
-        self.id.send_cq == cq || self.id.recv_cq == cq
+        self.id.send_cq == Some(cq) || self.id.recv_cq == Some(cq)
     }
 
     /// Whether there is anything left to fail.
@@ -283,7 +314,7 @@ impl Qp {
     pub(crate) fn reset(&mut self, shared: &mut Shared) {
         self.release_link(shared);
         self.send_queue.clear();
-        self.receive_queue.clear();
+        self.receives.clear();
         self.requester = Requester::default();
         self.responder = Responder::default();
         self.attr = QpAttr {

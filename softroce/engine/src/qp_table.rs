@@ -46,14 +46,24 @@ impl QpTable {
         self.count - 2_u32.saturating_sub(self.base).min(self.count)
     }
 
+    /// Queue pairs that exist.
+    pub(crate) fn len(&self) -> usize {
+        self.live as usize
+    }
+
     /// Slots in use, and holes between them.
     pub(crate) fn slot_count(&self) -> usize {
         self.slots.len()
     }
 
+    /// Whether all numbers are in use.
+    pub(crate) fn is_full(&self) -> bool {
+        self.live >= self.limit()
+    }
+
     /// Store the queue pair that `make` builds for a number and a slot. `None` when all numbers are in use.
     pub(crate) fn insert(&mut self, make: impl FnOnce(Qpn, u32) -> Qp) -> Option<&mut Qp> {
-        if self.live >= self.limit() {
+        if self.is_full() {
             return None;
         }
         let offset = self.free_offset();

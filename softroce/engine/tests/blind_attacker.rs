@@ -28,7 +28,7 @@ use roce_wire::{
 use softroce_engine::{Acks, RxMeta, SendOperation, Time};
 use verbs_api::{QpAttr, RemoteAddr, WcStatus};
 
-#[path = "rc/node.rs"]
+#[path = "bench/node.rs"]
 #[allow(dead_code)]
 mod node;
 

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use roce_wire::{Operation, Packet, Transport};
-use verbs_api::QpState;
+use verbs_api::{QpState, QpType};
 
 use super::Engine;
 use crate::qp::PARTITION;
@@ -51,9 +51,14 @@ impl Engine {
             return Err(Drop::WrongAddress);
         }
         let qp = self.qps.get_mut(bth.dest_qp.value()).ok_or(Drop::UnknownQp)?;
+        if !speaks(qp.id.qp_type, bth.opcode.transport()) {
+            return Err(Drop::WrongTransport);
+        }
         let admits = match (half, qp.state) {
             (_, QpState::Rts | QpState::Sqd) => true,
             (Half::Responder, QpState::Rtr) => true,
+            // Where unreliable services alone can be.
+            (Half::Responder, QpState::Sqe) => true,
             (_, QpState::Reset | QpState::Init | QpState::Rtr | QpState::Sqe | QpState::Err) => false,
         };
         let (Some(link), true) = (qp.link, admits) else {
@@ -72,6 +77,9 @@ impl Engine {
         self.shared.counters.rcvd_bytes += udp_payload.len() as u64;
         self.shared.peers.get_mut(link.peer).note_heard(self.shared.now);
         match half {
+            Half::Responder if bth.opcode.transport() == Transport::Uc => {
+                qp.handle_unacknowledged(&mut self.shared, packet);
+            }
             Half::Responder => qp.handle_request(&mut self.shared, packet),
             Half::Requester => qp.handle_response(&mut self.shared, packet),
             Half::Congestion => self.shared.peers.get_mut(link.peer).shrink(self.shared.now),
@@ -99,18 +107,32 @@ impl Engine {
     }
 }
 
-/// A reserved opcode of this transport is a request: its answer is a NAK, which is the responder's to give.
+/// A reserved opcode is a request: its answer, if any, is the responder's to give.
 fn half_of(packet: &Packet<'_>) -> Result<Half, Drop> {
     let opcode = packet.headers.bth.opcode;
     match (opcode.transport(), opcode.info()) {
-        (Transport::Rc, Some(info)) if info.is_response() => Ok(Half::Requester),
-        (Transport::Rc, _) => Ok(Half::Responder),
+        (Transport::Rc | Transport::Uc | Transport::Ud | Transport::Xrc, Some(info))
+            if info.is_response() =>
+        {
+            Ok(Half::Requester)
+        }
+        (Transport::Rc | Transport::Uc | Transport::Ud | Transport::Xrc, _) => Ok(Half::Responder),
         (Transport::Cnp, Some(info)) if info.operation == Operation::CongestionNotification => {
             Ok(Half::Congestion)
         }
-        (Transport::Uc | Transport::Ud, _) => Err(Drop::WrongTransport),
-        (Transport::Rd | Transport::Xrc | Transport::Manufacturer | Transport::Cnp, _) => {
-            Err(Drop::Unsupported)
-        }
+        (Transport::Rd | Transport::Manufacturer | Transport::Cnp, _) => Err(Drop::Unsupported),
+    }
+}
+
+/// Whether packets of a transport are for queue pairs of this type.
+fn speaks(qp_type: QpType, transport: Transport) -> bool {
+    match transport {
+        Transport::Rc => qp_type == QpType::Rc,
+        Transport::Uc => qp_type == QpType::Uc,
+        Transport::Ud => matches!(qp_type, QpType::Ud | QpType::Gsi),
+        Transport::Xrc => matches!(qp_type, QpType::XrcInitiator | QpType::XrcTarget),
+        // Congestion notifications go to those who have a connection.
+        Transport::Cnp => !matches!(qp_type, QpType::Ud | QpType::Gsi | QpType::RawPacket),
+        Transport::Rd | Transport::Manufacturer => false,
     }
 }

@@ -14,7 +14,11 @@ impl Engine {
     pub fn poll_transmit(&mut self, now: Time, batch: &mut TxBatch, acks: Acks) -> bool {
         self.shared.now = now;
         self.shared.batch_number += 1;
-        if self.shared.timers.next().is_some_and(|deadline| deadline <= now) {
+        if self
+            .shared
+            .next_deadline()
+            .is_some_and(|deadline| deadline <= now)
+        {
             self.handle_timeout(now);
         }
         let is_full = !self.give_turns(batch, acks) || !self.send_waiting_acks(batch, acks);
@@ -36,6 +40,10 @@ impl Engine {
                 Turn::Again => self.shared.ready.push(slot),
                 Turn::BatchFull => {
                     self.shared.ready.push_front(slot);
+                    return false;
+                }
+                Turn::BatchFullAgain => {
+                    self.shared.ready.push(slot);
                     return false;
                 }
             }
@@ -114,7 +122,7 @@ impl Engine {
 
     /// When [`Engine::handle_timeout`] must be called next, if at all. Calling it late delays, and breaks nothing.
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.shared.timers.next()
+        self.shared.next_deadline()
     }
 
     /// Deadlines up to `now` have passed.
@@ -125,6 +133,7 @@ impl Engine {
                 qp.handle_timeout(&mut self.shared);
             }
         }
+        self.shared.notify_due();
         self.fail_overflowed();
     }
 

@@ -1,17 +1,18 @@
-//! The way into ERR, and the flush of both work queues.
+//! The ways into ERR and SQE, and the flush of work queues.
 //!
 //! The request that caused the error completes first, with its own status; everything else of its queue follows in
 //! order with WR_FLUSH_ERR, unsignalled requests included (IBA 10.7.3.1). The two queues are independent.
 #![forbid(unsafe_code)]
 
-use verbs_api::{QpState, WcStatus};
+use verbs_api::{EventKind, QpState, Wc, WcStatus};
 
-use super::Qp;
+use super::{Qp, is_reliable};
 use crate::cq::Solicited;
 use crate::shared::Shared;
 
 impl Qp {
-    /// Go to ERR and flush. What the responder already owes to the peer (earlier READ responses, a NAK) still leaves;
+    /// Go to ERR and flush. Requests in a shared receive queue stay there for others; the owner learns when this queue
+    /// pair holds none of them any more (LAST_WQE_REACHED, IBA 11.6.3.2), and may destroy it then. What the responder already owes to the peer (earlier READ responses, a NAK) still leaves;
     /// nothing else does.
     pub(crate) fn fail(&mut self, shared: &mut Shared) {
         if self.state == QpState::Err {
@@ -22,7 +23,10 @@ impl Qp {
         self.release_charges(shared);
         self.requester.stop();
         self.flush_send_queue(shared);
-        self.flush_receive_queue(shared);
+        self.flush_receives(shared);
+        if self.srq().is_some() {
+            shared.raise(self.id.qpn.value(), EventKind::QpLastWqeReached);
+        }
     }
 
     /// To ERR by the owner's command: what is owed to the peer is dropped too.
@@ -31,19 +35,32 @@ impl Qp {
         self.fail(shared);
     }
 
-    /// The oldest send request fails, and with it the queue pair.
+    /// The oldest send request fails, and with it the queue pair; of an unreliable service, the send queue alone.
     pub(crate) fn fail_send(&mut self, shared: &mut Shared, status: WcStatus) {
         if !self.send_queue.is_empty() {
             self.complete_send(shared, status);
         }
-        self.fail(shared);
+        if is_reliable(self.id.qp_type) {
+            self.fail(shared);
+        } else {
+            self.stop_sending(shared);
+        }
     }
 
-    /// The oldest receive request fails, and with it the queue pair.
+    /// To SQE: the send queue is flushed, the receive side goes on, and the owner may go back to RTS.
+    fn stop_sending(&mut self, shared: &mut Shared) {
+        self.state = QpState::Sqe;
+        self.attr.state = Some(QpState::Sqe);
+        self.requester.announce_drained = false;
+        self.flush_send_queue(shared);
+    }
+
+    /// The receive request of the message under way fails, or the next one, and with it the queue pair.
     pub(crate) fn fail_receive(&mut self, shared: &mut Shared, status: WcStatus) {
-        if let Some(wqe) = self.receive_queue.pop() {
+        self.receives.begin(shared);
+        if let Some(wqe) = self.receives.finish() {
             let wc = self.completion(wqe.wr_id, status);
-            shared.complete(self.id.recv_cq, wc, Solicited::Yes);
+            self.report_receive(shared, wc, Solicited::Yes);
         }
         self.fail(shared);
     }
@@ -54,10 +71,11 @@ impl Qp {
         }
     }
 
-    pub(super) fn flush_receive_queue(&mut self, shared: &mut Shared) {
-        while let Some(wqe) = self.receive_queue.pop() {
+    /// Its own receive requests; of a shared queue the one that it holds.
+    pub(super) fn flush_receives(&mut self, shared: &mut Shared) {
+        while let Some(wqe) = self.receives.finish() {
             let wc = self.completion(wqe.wr_id, WcStatus::WrFlushErr);
-            shared.complete(self.id.recv_cq, wc, Solicited::Yes);
+            self.report_receive(shared, wc, Solicited::Yes);
         }
     }
 
@@ -75,6 +93,15 @@ impl Qp {
             wc.opcode = wqe.op.wc_opcode();
             wc.byte_len = if wqe.op.has_response() { wqe.length } else { 0 };
         }
-        shared.complete(self.id.send_cq, wc, Solicited::No);
+        if let Some(cq) = self.id.send_cq {
+            shared.complete(cq, wc, Solicited::No);
+        }
+    }
+
+    /// Put the completion of a receive where it belongs.
+    pub(super) fn report_receive(&self, shared: &mut Shared, wc: Wc, solicited: Solicited) {
+        if let Some(cq) = self.id.recv_cq {
+            shared.complete(cq, wc, solicited);
+        }
     }
 }

@@ -18,7 +18,7 @@ use crate::shared::Shared;
 mod deadlines;
 mod packet;
 
-pub(super) use packet::emit;
+pub(super) use packet::{data_packet, emit};
 
 /// PSNs that may be outstanding: half of all would make old and new ambiguous (IBA 9.7.2).
 const MAX_OUTSTANDING_PSNS: u32 = (1 << 23) - 1;

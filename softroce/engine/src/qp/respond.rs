@@ -6,7 +6,7 @@ use roce_wire::{Aeth, AtomicAckEth, Bth, Headers, ICRC_LEN, NakCode, Opcode, Psn
 use super::requester::emit;
 use super::resources::{Debt, Kind, Reason, Resource};
 use super::responder::Urgency;
-use super::{Link, PARTITION, Qp, Turn};
+use super::{Link, PARTITION, Qp, Turn, is_reliable};
 use crate::batch::{Acks, TxBatch};
 use crate::psn::Seq;
 use crate::shared::Shared;
@@ -21,6 +21,9 @@ const CNP_PAYLOAD_LEN: usize = 16;
 impl Qp {
     /// Fill the batch with what this queue pair may send now.
     pub(crate) fn transmit(&mut self, shared: &mut Shared, batch: &mut TxBatch, acks: Acks) -> Turn {
+        if !is_reliable(self.id.qp_type) {
+            return self.transmit_unreliable(shared, batch);
+        }
         let Some(link) = self.link else {
             return Turn::Done;
         };

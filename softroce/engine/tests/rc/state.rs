@@ -499,12 +499,12 @@ fn queue_pairs_beyond_the_device_are_refused() {
         cap: connection.cap,
         sq_sig: SqSigType::OnRequest,
     };
-    let unreliable = QpConfig {
-        qp_type: QpType::Uc,
+    let unknown = QpConfig {
+        qp_type: QpType::RawPacket,
         ..init
     };
     assert_eq!(
-        node.engine.create_qp(&unreliable).unwrap_err().kind(),
+        node.engine.create_qp(&unknown).unwrap_err().kind(),
         ErrorKind::Unsupported
     );
     let mut greedy = init;

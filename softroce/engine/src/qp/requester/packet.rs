@@ -1,12 +1,13 @@
 //! Building one request packet, straight into the batch.
 #![forbid(unsafe_code)]
 
-use roce_wire::{AtomicEth, Bth, Headers, ICRC_LEN, Ieth, ImmDt, Opcode, RKey, Reth, pad_len};
+use roce_wire::{AtomicEth, Bth, Headers, ICRC_LEN, Ieth, ImmDt, Opcode, RKey, Reth, Transport, pad_len};
 use verbs_api::{RemoteAddr, SendFlags, WcStatus};
 
 use super::{ACK_REQUEST_EVERY, Pace};
 use crate::batch::TxBatch;
 use crate::budget::packet_cost;
+use crate::memory::MemoryFault;
 use crate::qp::send_queue::{Data, Operation, SendTail, SendWqe};
 use crate::qp::{Link, PARTITION, Qp, Turn};
 use crate::shared::Shared;
@@ -36,15 +37,15 @@ impl Place {
 }
 
 /// A packet of a SEND or WRITE, before its payload is copied in.
-struct DataPacket {
-    headers: Headers,
+pub(in crate::qp) struct DataPacket {
+    pub(in crate::qp) headers: Headers,
     /// Where in the message its payload begins, and how long it is.
-    offset: u64,
-    payload_len: usize,
+    pub(in crate::qp) offset: u64,
+    pub(in crate::qp) payload_len: usize,
 }
 
 impl DataPacket {
-    fn len(&self) -> usize {
+    pub(in crate::qp) fn len(&self) -> usize {
         self.headers.len() + self.payload_len + usize::from(self.headers.bth.pad) + ICRC_LEN
     }
 }
@@ -97,7 +98,7 @@ impl Qp {
         link: &Link,
         wqe: &SendWqe,
     ) -> Result<usize, Turn> {
-        let mut packet = data_packet(link, wqe, self.requester.next - wqe.first);
+        let mut packet = data_packet(Transport::Rc, link, wqe, self.requester.next - wqe.first);
         packet.headers.bth.psn = self.requester.next.psn();
         let len = packet.len();
         let cost = self.admit(shared, batch, link, len)?;
@@ -110,22 +111,35 @@ impl Qp {
             return Err(Turn::BatchFull);
         };
         let payload = emit(&packet.headers, out, packet.payload_len);
-        let copied = match self.send_queue.data(self.requester.current) {
-            Data::Inline(bytes) => {
-                let start = packet.offset as usize;
-                payload.copy_from_slice(&bytes[start..start + packet.payload_len]);
-                Ok(())
-            }
-            Data::Sges(_) if packet.payload_len == 0 => Ok(()),
-            Data::Sges(sges) => shared.memory.gather(self.id.pd, sges, packet.offset, payload),
-        };
-        if copied.is_err() {
+        if self
+            .copy_payload(shared, self.requester.current, packet.offset, payload)
+            .is_err()
+        {
             batch.pop();
             self.note_fault(shared, WcStatus::LocProtErr);
             return Err(Turn::Done);
         }
         self.note_sent(shared, 1, len, cost);
         Ok(len)
+    }
+
+    /// The bytes of a request from `offset` on, as many as `payload` holds.
+    pub(in crate::qp) fn copy_payload(
+        &self,
+        shared: &Shared,
+        number: u64,
+        offset: u64,
+        payload: &mut [u8],
+    ) -> Result<(), MemoryFault> {
+        match self.send_queue.data(number) {
+            Data::Inline(bytes) => {
+                let start = offset as usize;
+                payload.copy_from_slice(&bytes[start..start + payload.len()]);
+                Ok(())
+            }
+            Data::Sges(_) if payload.is_empty() => Ok(()),
+            Data::Sges(sges) => shared.memory.gather(self.id.pd, sges, offset, payload),
+        }
     }
 
     fn send_read_request(
@@ -239,12 +253,16 @@ impl Qp {
 }
 
 /// The packet at `index` of a SEND or WRITE; AckReq is set on the last one.
-fn data_packet(link: &Link, wqe: &SendWqe, index: u32) -> DataPacket {
+pub(in crate::qp) fn data_packet(transport: Transport, link: &Link, wqe: &SendWqe, index: u32) -> DataPacket {
     let offset = u64::from(index) * u64::from(link.mtu);
     let payload_len = (u64::from(wqe.length) - offset).min(u64::from(link.mtu)) as usize;
     let is_last = offset + payload_len as u64 == u64::from(wqe.length);
     let place = Place::of(index == 0, is_last);
-    let mut bth = Bth::new(opcode(&wqe.op, place), link.dest_qp, roce_wire::Psn::new(0));
+    let mut bth = Bth::new(
+        opcode(&wqe.op, place).of(transport),
+        link.dest_qp,
+        roce_wire::Psn::new(0),
+    );
     bth.pkey = PARTITION;
     bth.pad = pad_len(payload_len);
     bth.ack_request = place.ends_message();

@@ -1,0 +1,122 @@
+//! Posting of work requests.
+#![forbid(unsafe_code)]
+
+use verbs_api::{Error, ErrorKind, Payload, QpState, QpType, RecvWr, Result};
+
+use super::Engine;
+use super::queue_pair::unknown;
+use crate::qp::{Operation, ReceiveRefusal, SendRefusal};
+use crate::{SendOperation, SendRequest, Time};
+
+impl Engine {
+    /// Queue a send request. Packets leave with the next [`Engine::poll_transmit`]; inline data is copied now.
+    ///
+    /// # Errors
+    /// EINVAL: the state, the operation, too many entries, too much inline data, a message above 2^31 bytes. ENOMEM:
+    /// the queue is full. EOPNOTSUPP: the operation is not offered.
+    pub fn post_send(&mut self, now: Time, qpn: u32, request: &SendRequest<'_>) -> Result<()> {
+        self.shared.now = now;
+        let qp = self.qps.get_mut(qpn).ok_or_else(|| unknown(qpn))?;
+        match qp.state {
+            QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err => {}
+            QpState::Reset | QpState::Init | QpState::Rtr => {
+                return Err(Error::invalid(
+                    "send requests are taken from RTS on; modify the queue pair first",
+                ));
+            }
+        }
+        let op = operation(qp.id.qp_type, &request.op)?;
+        if op.has_response() {
+            if matches!(request.payload, Payload::Inline(_)) {
+                return Err(Error::invalid(
+                    "READs and atomics return data, which cannot be inline",
+                ));
+            }
+            if qp.attr.max_rd_atomic == Some(0) {
+                return Err(Error::invalid(
+                    "max_rd_atomic is 0: READs and atomics can never be sent",
+                ));
+            }
+        }
+        qp.post_send(&mut self.shared, request, op)
+            .map_err(explain_send)?;
+        self.fail_overflowed();
+        Ok(())
+    }
+
+    /// Queue a receive request.
+    ///
+    /// # Errors
+    /// EINVAL: in RESET, too many entries, or a queue pair without a receive queue of its own. ENOMEM: the queue is full.
+    pub fn post_recv(&mut self, now: Time, qpn: u32, request: &RecvWr<'_>) -> Result<()> {
+        self.shared.now = now;
+        let qp = self.qps.get_mut(qpn).ok_or_else(|| unknown(qpn))?;
+        if !qp.has_own_receives() {
+            return Err(Error::invalid(
+                "the queue pair has no receive queue of its own; post to the shared receive queue",
+            ));
+        }
+        if qp.state == QpState::Reset {
+            return Err(Error::invalid(
+                "receive requests are taken from INIT on; modify the queue pair first",
+            ));
+        }
+        qp.post_recv(&mut self.shared, request).map_err(explain_receive)?;
+        self.fail_overflowed();
+        Ok(())
+    }
+}
+
+/// What a queue pair of this type does for a request. EINVAL for what its service does not have.
+fn operation(qp_type: QpType, op: &SendOperation) -> Result<Operation> {
+    let is_in_service = match qp_type {
+        QpType::Rc | QpType::XrcInitiator => !matches!(op, SendOperation::SendTo { .. }),
+        QpType::Uc => matches!(
+            op,
+            SendOperation::Send { .. }
+                | SendOperation::Write { .. }
+                | SendOperation::LocalInvalidate { .. }
+                | SendOperation::BindMw { .. }
+        ),
+        QpType::Ud | QpType::Gsi => matches!(op, SendOperation::SendTo { .. }),
+        QpType::XrcTarget | QpType::RawPacket => false,
+    };
+    if !is_in_service {
+        return Err(Error::invalid(
+            "the queue pair's service does not have this operation: UC has SEND and WRITE, UD has SEND to an address \
+             handle",
+        ));
+    }
+    Operation::of(op).ok_or_else(|| Error::unsupported("this operation"))
+}
+
+fn explain_send(refusal: SendRefusal) -> Error {
+    match refusal {
+        SendRefusal::Full { depth } => Error::new(
+            ErrorKind::NoMemory,
+            format!("the send queue is full with {depth} requests; poll its completions"),
+        ),
+        SendRefusal::TooManySges { given, limit } => Error::invalid(format!(
+            "{given} scatter/gather entries; the queue pair has room for {limit}"
+        )),
+        SendRefusal::TooMuchInline { given, limit } => Error::invalid(format!(
+            "{given} bytes of inline data; the queue pair has room for {limit}"
+        )),
+        SendRefusal::TooLong { bytes } => Error::invalid(format!(
+            "a message of {bytes} bytes; the longest is {}",
+            1_u64 << 31
+        )),
+    }
+}
+
+fn explain_receive(refusal: ReceiveRefusal) -> Error {
+    match refusal {
+        ReceiveRefusal::Full { depth } => Error::new(
+            ErrorKind::NoMemory,
+            format!("the receive queue is full with {depth} requests"),
+        ),
+        ReceiveRefusal::TooManySges { given, limit } => Error::invalid(format!(
+            "{given} scatter/gather entries; the queue pair has room for {limit}"
+        )),
+    }
+}
