@@ -17,6 +17,7 @@ use crate::memory::{self, HostMemory, Memory};
 use crate::pd::{self, ProtectionDomains};
 use crate::qp_table::QpTable;
 use crate::shared::Shared;
+use crate::srq::SharedReceiveQueues;
 use crate::{Config, Counters, CqId, EngineEvent, MrId, MrInfo, PdId, PortConfig, SrqId, Time, XrcDomainId};
 
 mod address;
@@ -115,6 +116,7 @@ impl Engine {
             now: Time::ZERO,
             memory: Memory::new(config.seed),
             cqs: CompletionQueues::new(),
+            srqs: SharedReceiveQueues::new(config.qpn_base, config.qpn_count),
             counters: Counters::default(),
             events: VecDeque::new(),
             timers: Default::default(),
@@ -193,6 +195,9 @@ impl Engine {
             max_mcast_qp_attach: groups::MAX_MEMBERS as u32,
             max_total_mcast_qp_attach: groups::MAX_ATTACHMENTS as u32,
             max_ah: address::MAX_AH as u32,
+            max_srq: self.shared.srqs.limit(),
+            max_srq_wr: MAX_WR,
+            max_srq_sge: MAX_SGE,
             max_pkeys: 1,
             local_ca_ack_delay: CA_ACK_DELAY_CODE,
             phys_port_cnt: 1,

@@ -22,7 +22,8 @@ impl Qp {
             shared.counters.dropped_unserved += 1;
             return;
         }
-        let Some((wqe, sges)) = self.receive_queue.front() else {
+        self.receives.begin(shared);
+        let Some((wqe, sges)) = self.receives.current() else {
             shared.counters.dropped_no_receive += 1;
             return;
         };
@@ -31,10 +32,10 @@ impl Qp {
             shared.counters.dropped_unserved += 1;
             return;
         }
-        let memory = &shared.memory;
+        let (memory, pd) = (&shared.memory, self.receives.pd(self.id.pd));
         let scattered = memory
-            .scatter(self.id.pd, sges, 0, grh)
-            .and_then(|()| memory.scatter(self.id.pd, sges, GRH_LEN as u64, payload));
+            .scatter(pd, sges, 0, grh)
+            .and_then(|()| memory.scatter(pd, sges, GRH_LEN as u64, payload));
         if scattered.is_err() {
             // The owner's fault, not the sender's.
             self.fail_receive(shared, WcStatus::LocProtErr);
