@@ -12,6 +12,9 @@ impl Engine {
     pub fn capabilities(&self) -> Capabilities {
         Capabilities {
             qp_rc: true,
+            qp_uc: true,
+            qp_ud: true,
+            multicast: true,
             null_mr: true,
             rereg_mr: true,
             zero_based: true,

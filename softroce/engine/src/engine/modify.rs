@@ -23,7 +23,7 @@ impl Engine {
         self.check_values(qp, attr)?;
         let merged = merge(&qp.attr, attr);
         let path = match attr.av {
-            Some(_) => Some(self.path_of(qp.id.qpn, &merged)?),
+            Some(_) => Some(self.connected_path(qp.id.qpn, &merged)?),
             None => None,
         };
         let qp = self.qps.get_mut(qpn).ok_or_else(|| unknown(qpn))?;

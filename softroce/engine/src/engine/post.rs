@@ -1,19 +1,22 @@
 //! Posting of work requests.
 #![forbid(unsafe_code)]
 
+use roce_wire::Qpn;
 use verbs_api::{Error, ErrorKind, Payload, QpState, QpType, RecvWr, Result};
 
 use super::Engine;
+use super::address::check_handle;
 use super::queue_pair::unknown;
 use crate::qp::{Operation, ReceiveRefusal, SendRefusal};
+use crate::shared::Shared;
 use crate::{SendOperation, SendRequest, Time};
 
 impl Engine {
     /// Queue a send request. Packets leave with the next [`Engine::poll_transmit`]; inline data is copied now.
     ///
     /// # Errors
-    /// EINVAL: the state, the operation, too many entries, too much inline data, a message above 2^31 bytes. ENOMEM:
-    /// the queue is full. EOPNOTSUPP: the operation is not offered.
+    /// EINVAL: the state, the operation, too many entries, too much inline data, a message above 2^31 bytes; of datagrams,
+    /// a message above the port's MTU or an address handle of another domain. ENOMEM: the queue is full. EOPNOTSUPP: the operation is not offered.
     pub fn post_send(&mut self, now: Time, qpn: u32, request: &SendRequest<'_>) -> Result<()> {
         self.shared.now = now;
         let qp = self.qps.get_mut(qpn).ok_or_else(|| unknown(qpn))?;
@@ -26,6 +29,10 @@ impl Engine {
             }
         }
         let op = operation(qp.id.qp_type, &request.op)?;
+        if let SendOperation::SendTo { ah, remote_qpn, .. } = &request.op {
+            check_handle(&self.address_handles, ah, qp.id.pd)?;
+            check_datagram(&self.shared, *remote_qpn, &request.payload)?;
+        }
         if op.has_response() {
             if matches!(request.payload, Payload::Inline(_)) {
                 return Err(Error::invalid(
@@ -88,6 +95,26 @@ fn operation(qp_type: QpType, op: &SendOperation) -> Result<Operation> {
         ));
     }
     Operation::of(op).ok_or_else(|| Error::unsupported("this operation"))
+}
+
+/// What a datagram must be besides. One above the MTU would be lost without a word (IBA C10-93.1.1): better to say so.
+fn check_datagram(shared: &Shared, remote_qpn: u32, payload: &Payload<'_>) -> Result<()> {
+    if remote_qpn > Qpn::MULTICAST.value() {
+        return Err(Error::invalid(format!(
+            "{remote_qpn:#x} is no queue pair number: they have 24 bits"
+        )));
+    }
+    let length: u64 = match payload {
+        Payload::Sges(sges) => sges.iter().map(|sge| u64::from(sge.length)).sum(),
+        Payload::Inline(bytes) => bytes.len() as u64,
+    };
+    if length > shared.port_mtu_bytes as u64 {
+        return Err(Error::invalid(format!(
+            "a datagram of {length} bytes; the port's MTU lets {} through, and datagrams are not cut",
+            shared.port_mtu_bytes
+        )));
+    }
+    Ok(())
 }
 
 fn explain_send(refusal: SendRefusal) -> Error {

@@ -1,6 +1,7 @@
 //! Verbs on queue pairs: creation, query and destruction.
 #![forbid(unsafe_code)]
 
+use roce_wire::Qpn;
 use verbs_api::{Error, ErrorKind, QpAttr, QpCap, QpType, Result};
 
 use super::{Engine, MAX_INLINE_BYTES, MAX_SGE, MAX_WR, QpConfig, QpHandle};
@@ -15,21 +16,15 @@ impl Engine {
     ///
     /// # Errors
     /// EOPNOTSUPP: a type that is not offered. EINVAL: capacities above the device's, unknown domain or completion
-    /// queue. ENOMEM: all numbers are in use.
+    /// queue. ENOMEM: all numbers are in use. EBUSY: there is a GSI queue pair already.
     pub fn create_qp(&mut self, init: &QpConfig) -> Result<QpHandle> {
         check_parts(init)?;
         check_cap(init)?;
-        if self.qps.is_full() {
-            let limit = self.qps.limit();
-            return Err(Error::new(
-                ErrorKind::NoMemory,
-                format!("all {limit} queue pair numbers are in use"),
-            ));
-        }
+        self.check_room(init.qp_type)?;
         self.retain_parts(init)?;
         let cap = granted(init);
         let receives = self.receives_of(init);
-        let inserted = self.qps.insert(|qpn, slot| {
+        let make = |qpn, slot| {
             let id = Identity {
                 qpn,
                 slot,
@@ -41,7 +36,12 @@ impl Engine {
                 sq_sig: init.sq_sig,
             };
             Qp::new(id, receives)
-        });
+        };
+        let inserted = if init.qp_type == QpType::Gsi {
+            self.qps.insert_gsi(make)
+        } else {
+            self.qps.insert(make)
+        };
         let qpn = inserted.expect("the table has room").id.qpn.value();
         self.shared.reserve(self.qps.slot_count());
         self.shared.events.reserve(EVENTS_A_QP);
@@ -53,12 +53,41 @@ impl Engine {
         Ok(self.qps.get(qpn).ok_or_else(|| unknown(qpn))?.query())
     }
 
-    /// Destroy a queue pair. Its outstanding work is gone without completions.
+    /// Destroy a queue pair. Its outstanding work is gone without completions. EBUSY while it is attached to a multicast
+    /// group (IBA o10-2.2.3).
     pub fn destroy_qp(&mut self, now: Time, qpn: u32) -> Result<()> {
         self.shared.now = now;
+        let groups = self.qps.get(qpn).map_or(0, |qp| qp.memberships);
+        if groups > 0 {
+            return Err(Error::new(
+                ErrorKind::Busy,
+                format!("queue pair {qpn:#x} is attached to {groups} multicast groups; detach it first"),
+            ));
+        }
         let mut qp = self.qps.remove(qpn).ok_or_else(|| unknown(qpn))?;
         qp.reset(&mut self.shared);
         self.release_parts(&qp);
+        Ok(())
+    }
+
+    /// Whether there is a number for one more. Queue pair 1 is there once, and counts for nobody else.
+    fn check_room(&self, qp_type: QpType) -> Result<()> {
+        if qp_type == QpType::Gsi {
+            return match self.qps.get(Qpn::GSI.value()) {
+                Some(_) => Err(Error::new(
+                    ErrorKind::Busy,
+                    "queue pair 1 exists already, and a device has one",
+                )),
+                None => Ok(()),
+            };
+        }
+        if self.qps.is_full() {
+            let limit = self.qps.limit();
+            return Err(Error::new(
+                ErrorKind::NoMemory,
+                format!("all {limit} queue pair numbers are in use"),
+            ));
+        }
         Ok(())
     }
 
@@ -111,8 +140,8 @@ impl Engine {
 /// Whether this kind of queue pair is offered, and has the parts that it needs and no others.
 fn check_parts(init: &QpConfig) -> Result<()> {
     match init.qp_type {
-        QpType::Rc | QpType::Uc => check_own_queues(init),
-        QpType::Ud | QpType::Gsi | QpType::XrcInitiator | QpType::XrcTarget | QpType::RawPacket => {
+        QpType::Rc | QpType::Uc | QpType::Ud | QpType::Gsi => check_own_queues(init),
+        QpType::XrcInitiator | QpType::XrcTarget | QpType::RawPacket => {
             Err(Error::unsupported("a queue pair of this type"))
         }
     }

@@ -17,6 +17,7 @@ use crate::psn::Seq;
 use crate::shared::Shared;
 
 mod checks;
+mod datagram;
 mod duplicate;
 mod execute;
 mod fault;
