@@ -18,6 +18,7 @@ use crate::shared::Shared;
 impl Qp {
     /// Take a UC packet in. The caller has checked that the state admits it.
     pub(crate) fn handle_unacknowledged(&mut self, shared: &mut Shared, packet: &Packet<'_>) {
+        self.note_pressure(shared, packet);
         let bth = &packet.headers.bth;
         let r = &mut self.responder;
         let mut psn = r.expected.nearest(bth.psn);
