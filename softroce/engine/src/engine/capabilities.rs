@@ -15,6 +15,7 @@ impl Engine {
             qp_uc: true,
             qp_ud: true,
             multicast: true,
+            srq: true,
             null_mr: true,
             rereg_mr: true,
             zero_based: true,

@@ -12,8 +12,8 @@ use crate::shared::Shared;
 
 impl Qp {
     /// Go to ERR and flush. Requests in a shared receive queue stay there for others; the owner learns when this queue
-    /// pair holds none of them any more (LAST_WQE_REACHED, IBA 11.6.3.2), and may destroy it then. What the responder already owes to the peer (earlier READ responses, a NAK) still leaves;
-    /// nothing else does.
+    /// pair holds none of them any more (LAST_WQE_REACHED, IBA 11.6.3.2), and may destroy it then. What the responder
+    /// already owes to the peer (earlier READ responses, a NAK) still leaves; nothing else does.
     pub(crate) fn fail(&mut self, shared: &mut Shared) {
         if self.state == QpState::Err {
             return;
