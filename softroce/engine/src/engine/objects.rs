@@ -43,6 +43,8 @@ impl Engine {
             mrs: self.shared.memory.len(),
             cqs: self.shared.cqs.len(),
             qps: self.qps.len(),
+            ahs: self.address_handles.len(),
+            memberships: self.groups.attachments(),
             ..ObjectCounts::default()
         }
     }
