@@ -55,6 +55,10 @@ const MAX_MESSAGE_BYTES: u32 = 1 << 31;
 /// ACK delay that peers should count with: 4.096 µs · 2^code.
 const CA_ACK_DELAY_CODE: u8 = 15;
 
+/// What the device can do besides (`IBV_DEVICE_*`): it counts foreign P_Keys, migrates paths, checks the current state
+/// that a caller believes in, tells when its port comes up, has a system image GUID, and sends RNR NAKs.
+const DEVICE_CAPS: u32 = 1 << 1 | 1 << 4 | 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12;
+
 /// The protocol core: no socket, no clock, no thread.
 ///
 /// Its methods are of four families. *Commands* are the verbs. *Inputs* ([`Engine::handle_datagram`],
@@ -181,6 +185,7 @@ impl Engine {
             vendor_id: 0xff_ffff,
             max_qp: self.qps.limit(),
             max_qp_wr: MAX_WR,
+            device_cap_flags: DEVICE_CAPS,
             max_sge: MAX_SGE,
             max_sge_rd: MAX_SGE,
             max_cq: cq::MAX_CQ as u32,

@@ -45,6 +45,7 @@ impl Engine {
             qps: self.qps.len(),
             ahs: self.address_handles.len(),
             memberships: self.groups.attachments(),
+            srqs: self.shared.srqs.len(),
             ..ObjectCounts::default()
         }
     }

@@ -130,8 +130,9 @@ impl Requester {
         }
     }
 
-    pub(super) fn next_psn(&self) -> Psn {
-        self.next.psn()
+    /// The PSN of the next packet that goes out for the first time.
+    pub(super) fn next_new_psn(&self) -> Psn {
+        self.sent_end.psn()
     }
 
     fn pace_allows(&self) -> bool {
@@ -320,12 +321,16 @@ impl Qp {
 
     /// Something was lost: use up a retry, or give up.
     pub(super) fn retry(&mut self, shared: &mut Shared) {
-        if self.requester.retries_left == 0 {
+        if self.requester.retries_left > 0 {
+            self.requester.retries_left -= 1;
+        } else if self.has_migrated_instead(shared) {
+            self.requester.retries_left = self.attr.retry_cnt.unwrap_or_default();
+            self.requester.timeouts_in_a_row = 0;
+        } else {
             shared.counters.retry_exceeded_err += 1;
             self.fail_send(shared, WcStatus::RetryExcErr);
             return;
         }
-        self.requester.retries_left -= 1;
         self.requester.progress_at = shared.now;
         self.requester.stalls = 0;
         self.requester.recovery = Recovery::Regular;

@@ -1,12 +1,12 @@
 //! A queue pair's turn to send: answers first, then requests, then an acknowledgement behind them.
 #![forbid(unsafe_code)]
 
-use roce_wire::{Aeth, AtomicAckEth, Bth, Headers, ICRC_LEN, NakCode, Opcode, Psn, Syndrome, pad_len};
+use roce_wire::{Aeth, AtomicAckEth, Headers, ICRC_LEN, NakCode, Opcode, Psn, Syndrome, pad_len};
 
 use super::requester::emit;
 use super::resources::{Debt, Kind, Reason, Resource};
 use super::responder::Urgency;
-use super::{Link, PARTITION, Qp, Turn, is_reliable};
+use super::{Link, Qp, Turn, is_reliable};
 use crate::batch::{Acks, TxBatch};
 use crate::psn::Seq;
 use crate::shared::Shared;
@@ -197,9 +197,7 @@ impl Qp {
     }
 
     fn acknowledge_headers(&self, link: &Link, psn: Psn, syndrome: Syndrome) -> Headers {
-        let mut bth = Bth::new(Opcode::RC_ACKNOWLEDGE, link.dest_qp, psn);
-        bth.pkey = PARTITION;
-        let mut headers = Headers::new(bth);
+        let mut headers = Headers::new(link.bth(Opcode::RC_ACKNOWLEDGE, psn));
         headers.aeth = Some(Aeth {
             syndrome,
             msn: self.responder.msn(),
@@ -215,8 +213,7 @@ impl Qp {
 }
 
 fn send_cnp(shared: &mut Shared, batch: &mut TxBatch, link: &Link) -> bool {
-    let mut bth = Bth::new(Opcode::CNP, link.dest_qp, Psn::new(0));
-    bth.pkey = PARTITION;
+    let mut bth = link.bth(Opcode::CNP, Psn::new(0));
     bth.becn = true;
     let headers = Headers::new(bth);
     let len = headers.len() + CNP_PAYLOAD_LEN + ICRC_LEN;

@@ -1,7 +1,7 @@
 //! Building one request packet, straight into the batch.
 #![forbid(unsafe_code)]
 
-use roce_wire::{AtomicEth, Bth, Headers, ICRC_LEN, Ieth, ImmDt, Opcode, RKey, Reth, Transport, pad_len};
+use roce_wire::{AtomicEth, Headers, ICRC_LEN, Ieth, ImmDt, Opcode, RKey, Reth, Transport, pad_len};
 use verbs_api::{RemoteAddr, SendFlags, WcStatus};
 
 use super::{ACK_REQUEST_EVERY, Pace};
@@ -9,7 +9,7 @@ use crate::batch::TxBatch;
 use crate::budget::packet_cost;
 use crate::memory::MemoryFault;
 use crate::qp::send_queue::{Data, Operation, SendTail, SendWqe};
-use crate::qp::{Link, PARTITION, Qp, Turn};
+use crate::qp::{Link, Qp, Turn};
 use crate::shared::Shared;
 
 /// Where a packet stands in its message.
@@ -224,8 +224,7 @@ impl Qp {
     }
 
     fn request_headers(&self, link: &Link, opcode: Opcode) -> Headers {
-        let mut bth = Bth::new(opcode, link.dest_qp, self.requester.next.psn());
-        bth.pkey = PARTITION;
+        let mut bth = link.bth(opcode, self.requester.next.psn());
         bth.ack_request = true;
         Headers::new(bth)
     }
@@ -258,12 +257,7 @@ pub(in crate::qp) fn data_packet(transport: Transport, link: &Link, wqe: &SendWq
     let payload_len = (u64::from(wqe.length) - offset).min(u64::from(link.mtu)) as usize;
     let is_last = offset + payload_len as u64 == u64::from(wqe.length);
     let place = Place::of(index == 0, is_last);
-    let mut bth = Bth::new(
-        opcode(&wqe.op, place).of(transport),
-        link.dest_qp,
-        roce_wire::Psn::new(0),
-    );
-    bth.pkey = PARTITION;
+    let mut bth = link.bth(opcode(&wqe.op, place).of(transport), roce_wire::Psn::new(0));
     bth.pad = pad_len(payload_len);
     bth.ack_request = place.ends_message();
     let mut headers = Headers::new(bth);
