@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use roce_wire::grh::{self, GRH_LEN};
 use roce_wire::ip::{Ip, Ipv4, Ipv6};
-use roce_wire::{Operation, Packet, Qpn, Transport};
+use roce_wire::{Operation, PKey, Packet, Qpn, Transport};
 use verbs_api::{MigState, QpState, QpType};
 
 use super::Engine;
@@ -69,9 +69,7 @@ impl Engine {
         if !admits(qp.state, half) {
             return Err(Drop::WrongState);
         }
-        if !PARTITION.matches(bth.pkey) {
-            return Err(Drop::BadPkey);
-        }
+        check_partition(bth.pkey)?;
         let Some(link) = qp.link else {
             // Who has no connection receives datagrams, from anybody.
             if !self.senders.holds(meta, udp_payload) {
@@ -122,9 +120,7 @@ impl Engine {
         if self.groups.members(meta.dst).is_none() {
             return Err(Drop::WrongAddress);
         }
-        if !PARTITION.matches(bth.pkey) {
-            return Err(Drop::BadPkey);
-        }
+        check_partition(bth.pkey)?;
         if !self.senders.holds(meta, udp_payload) {
             return Err(Drop::Icrc);
         }
@@ -169,6 +165,14 @@ impl Engine {
             Drop::Unsupported => &mut counters.dropped_unsupported,
         };
         *counter += 1;
+    }
+}
+
+fn check_partition(pkey: PKey) -> Result<(), Drop> {
+    if PARTITION.matches(pkey) {
+        Ok(())
+    } else {
+        Err(Drop::BadPkey)
     }
 }
 
