@@ -26,6 +26,7 @@ use roce_wire::Qpn;
 use verbs_api::{QpAttr, QpCap, QpState, QpType, RecvWr, SqSigType, Wc, WcStatus};
 
 use crate::integrity::Integrity;
+use crate::memory::Accessor;
 use crate::shared::Shared;
 use crate::{CqId, PdId, RxMeta, SendRequest, SrqId, Time};
 
@@ -149,6 +150,14 @@ impl Qp {
     /// Send requests that have packets under way.
     pub(crate) fn requests_under_way(&self) -> u64 {
         self.requester.begun_end.saturating_sub(self.send_queue.head())
+    }
+
+    /// As it reaches for memory on its peer's behalf.
+    pub(crate) fn accessor(&self) -> Accessor {
+        Accessor {
+            pd: self.id.pd,
+            qpn: self.id.qpn,
+        }
     }
 
     /// Queue a receive request. The caller has checked that it has a queue of its own.

@@ -112,6 +112,12 @@ impl Qp {
                 self.responder.resources.owe(next, Debt::Nothing);
                 Some(len)
             }
+            Kind::Confirmed => {
+                let headers = self.response_headers(link, Opcode::RC_READ_RESPONSE_ONLY, next);
+                let len = push(shared, batch, link, &headers)?;
+                self.responder.resources.owe(next, Debt::Nothing);
+                Some(len)
+            }
             Kind::Read { va, rkey, length } => {
                 let offset = u64::from(next - resource.first) * u64::from(link.mtu);
                 let payload_len = (u64::from(length) - offset).min(u64::from(link.mtu)) as usize;
@@ -127,7 +133,12 @@ impl Qp {
                 let payload = emit(&headers, batch.push(link.path, len)?, payload_len);
                 let at = va.wrapping_add(offset);
                 let rkey = verbs_api::RKey(rkey.0);
-                if payload_len > 0 && shared.memory.read_remote(self.id.pd, rkey, at, payload).is_err() {
+                if payload_len > 0
+                    && shared
+                        .memory
+                        .read_remote(self.accessor(), rkey, at, payload)
+                        .is_err()
+                {
                     batch.pop();
                     self.stop_response(shared, next, reason);
                     return Some(0);

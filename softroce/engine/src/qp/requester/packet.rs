@@ -12,6 +12,9 @@ use crate::qp::send_queue::{Data, Operation, SendTail, SendWqe};
 use crate::qp::{Link, Qp, Turn};
 use crate::shared::Shared;
 
+/// Of requests that stay here: reserved, so that every responder would refuse it.
+const NEVER_SENT: Opcode = Opcode::new(0x15);
+
 /// Where a packet stands in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -88,6 +91,14 @@ impl Qp {
                 };
                 self.send_atomic(shared, batch, &link, &wqe, Opcode::RC_FETCH_ADD, atomic)
             }
+            Operation::AtomicWrite { remote, word } => {
+                self.send_atomic_write(shared, batch, &link, (remote, word))
+            }
+            Operation::Flush { remote, length, feth } => {
+                self.send_flush(shared, batch, &link, (remote, length), feth)
+            }
+            // They have no packet, and never get here.
+            Operation::LocalInvalidate { .. } | Operation::Bind(_) => Err(Turn::Done),
         }
     }
 
@@ -208,7 +219,13 @@ impl Qp {
     }
 
     /// What a packet of `len` bytes costs, if the peer's window has room for it.
-    fn admit(&mut self, shared: &mut Shared, batch: &TxBatch, link: &Link, len: usize) -> Result<u32, Turn> {
+    pub(super) fn admit(
+        &mut self,
+        shared: &mut Shared,
+        batch: &TxBatch,
+        link: &Link,
+        len: usize,
+    ) -> Result<u32, Turn> {
         let in_train = batch
             .packets()
             .last()
@@ -223,7 +240,7 @@ impl Qp {
         }
     }
 
-    fn request_headers(&self, link: &Link, opcode: Opcode) -> Headers {
+    pub(super) fn request_headers(&self, link: &Link, opcode: Opcode) -> Headers {
         let mut bth = link.bth(opcode, self.requester.next.psn());
         bth.ack_request = true;
         Headers::new(bth)
@@ -283,13 +300,23 @@ pub(in crate::qp) fn data_packet(transport: Transport, link: &Link, wqe: &SendWq
         Operation::Send { .. }
         | Operation::Read { .. }
         | Operation::CompareSwap { .. }
-        | Operation::FetchAdd { .. } => {}
+        | Operation::FetchAdd { .. }
+        | Operation::AtomicWrite { .. }
+        | Operation::Flush { .. }
+        | Operation::LocalInvalidate { .. }
+        | Operation::Bind(_) => {}
     }
     // A solicited event belongs to messages that end in a receive completion.
     let completes_receive = match wqe.op {
         Operation::Send { .. } => true,
         Operation::Write { imm, .. } => imm.is_some(),
-        Operation::Read { .. } | Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => false,
+        Operation::Read { .. }
+        | Operation::CompareSwap { .. }
+        | Operation::FetchAdd { .. }
+        | Operation::AtomicWrite { .. }
+        | Operation::Flush { .. }
+        | Operation::LocalInvalidate { .. }
+        | Operation::Bind(_) => false,
     };
     headers.bth.solicited = is_last && completes_receive && wqe.flags.contains(SendFlags::SOLICITED);
     DataPacket {
@@ -349,6 +376,9 @@ fn opcode(op: &Operation, place: Place) -> Opcode {
         (Operation::Read { .. }, _) => Opcode::RC_READ_REQUEST,
         (Operation::CompareSwap { .. }, _) => Opcode::RC_COMPARE_SWAP,
         (Operation::FetchAdd { .. }, _) => Opcode::RC_FETCH_ADD,
+        (Operation::AtomicWrite { .. }, _) => Opcode::RC_ATOMIC_WRITE,
+        (Operation::Flush { .. }, _) => Opcode::RC_FLUSH,
+        (Operation::LocalInvalidate { .. } | Operation::Bind(_), _) => NEVER_SENT,
     }
 }
 
