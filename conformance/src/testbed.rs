@@ -47,6 +47,8 @@ pub enum Need {
     Ud,
     /// Multicast.
     Multicast,
+    /// Multicast in the other IP family too.
+    MulticastInBothFamilies,
     /// Extended reliable connections.
     Xrc,
     /// Shared receive queues.
@@ -89,6 +91,9 @@ impl Need {
             Need::Uc => "the device offers no unreliable connections",
             Need::Ud => "the device offers no unreliable datagrams",
             Need::Multicast => "the device offers no multicast",
+            Need::MulticastInBothFamilies => {
+                "no multicast between this bed's addresses of the other IP family"
+            }
             Need::Xrc => "the device offers no XRC",
             Need::Srq => "the device offers no shared receive queues",
             Need::Atomics => "the device offers no atomics",
@@ -181,6 +186,12 @@ pub trait Testbed: Sized {
     /// Take the port of one end down, or up again, where [`Testbed::has`] says so for [`Need::PortControl`].
     fn set_port_up(&mut self, side: Side, up: bool) {
         let _ = (side, up);
+    }
+
+    /// The objects that exist on the devices, in words, where the bed can tell and there are any. A case has destroyed
+    /// all that it made.
+    fn leftovers(&self) -> Option<String> {
+        None
     }
 
     /// Write the packets seen so far to a file, where the bed has seen them.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use softroce::{Options, ProgressMode, Softroce};
 use verbs_api::{ErrorKind, Provider};
 
-use super::{BedOptions, offers};
+use super::{BedOptions, leftovers, offers};
 use crate::outcome::Failure;
 use crate::testbed::{Activity, Family, Need, Side, Testbed};
 
@@ -118,8 +118,17 @@ impl Testbed for UdpBed {
     fn has(&self, need: Need) -> bool {
         match need {
             Need::BothFamilies => UdpSocket::bind((IPV6, 0)).is_ok(),
+            // The loopback interface has no route for it unless root gave it one.
+            Need::MulticastInBothFamilies => {
+                self.has(Need::BothFamilies)
+                    && offers(self.device(Side::Left, Family::Other), Need::Multicast)
+            }
             _ => offers(&self.ends[0], need),
         }
+    }
+
+    fn leftovers(&self) -> Option<String> {
+        leftovers(self.ends.iter().chain(self.other_family.get()))
     }
 
     fn slack(&self) -> Duration {

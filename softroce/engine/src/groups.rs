@@ -79,6 +79,11 @@ impl Groups {
         Some(Detached::OneOfSeveral)
     }
 
+    /// Attachments of all groups together.
+    pub(crate) fn attachments(&self) -> usize {
+        self.attachments
+    }
+
     /// Slots of its members, in the order in which they came.
     pub(crate) fn members(&self, group: IpAddr) -> Option<&[u32]> {
         self.members.get(&group).map(Vec::as_slice)

@@ -10,6 +10,8 @@
 
 mod completer;
 mod error;
+mod link;
+pub(crate) mod migration;
 mod receive_queue;
 mod receive_source;
 mod requester;
@@ -20,18 +22,20 @@ mod send_queue;
 pub(crate) mod transition;
 mod unreliable;
 
-use roce_wire::{PKey, Qpn};
+use roce_wire::Qpn;
 use verbs_api::{QpAttr, QpCap, QpState, QpType, RecvWr, SqSigType, Wc, WcStatus};
 
-use crate::budget::PeerId;
 use crate::integrity::Integrity;
+use crate::memory::Accessor;
 use crate::shared::Shared;
-use crate::{CqId, Path, PdId, RxMeta, SendRequest, SrqId, Time};
+use crate::{CqId, PdId, RxMeta, SendRequest, SrqId, Time};
 
+pub(crate) use link::{Link, PARTITION};
 pub(crate) use receive_queue::{ReceiveQueue, RecvWqe, Refusal as ReceiveRefusal};
 pub(crate) use receive_source::{Held, ReceiveSource};
 pub(crate) use send_queue::{Operation, Refusal as SendRefusal, SendQueue};
 
+use migration::Migration;
 use requester::Requester;
 use responder::Responder;
 
@@ -51,16 +55,6 @@ pub(crate) struct Identity {
     pub(crate) sq_sig: SqSigType,
 }
 
-/// The connection, from RTR on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Link {
-    pub(crate) path: Path,
-    pub(crate) peer: PeerId,
-    pub(crate) dest_qp: Qpn,
-    /// Path MTU, payload bytes a packet.
-    pub(crate) mtu: u32,
-}
-
 /// A queue pair.
 #[derive(Debug)]
 pub(crate) struct Qp {
@@ -69,6 +63,7 @@ pub(crate) struct Qp {
     /// The attributes as they were set.
     pub(crate) attr: QpAttr,
     pub(crate) link: Option<Link>,
+    pub(crate) migration: Migration,
     /// Of the peer's packets.
     integrity: Integrity,
     /// Multicast groups that it is attached to.
@@ -96,9 +91,6 @@ pub(crate) enum Turn {
     WaitsForReads,
 }
 
-/// The partition that every packet is in: RoCE's P_Key table has this one entry.
-pub(crate) const PARTITION: PKey = PKey::DEFAULT;
-
 /// Whether requests are acknowledged, and sent again when they are not.
 fn is_reliable(qp_type: QpType) -> bool {
     match qp_type {
@@ -122,6 +114,7 @@ impl Qp {
                 ..QpAttr::default()
             },
             link: None,
+            migration: Migration::default(),
             integrity: Integrity::default(),
             memberships: 0,
             send_queue: SendQueue::new(&id.cap, is_datagram(id.qp_type)),
@@ -157,6 +150,14 @@ impl Qp {
     /// Send requests that have packets under way.
     pub(crate) fn requests_under_way(&self) -> u64 {
         self.requester.begun_end.saturating_sub(self.send_queue.head())
+    }
+
+    /// As it reaches for memory on its peer's behalf.
+    pub(crate) fn accessor(&self) -> Accessor {
+        Accessor {
+            pd: self.id.pd,
+            qpn: self.id.qpn,
+        }
     }
 
     /// Queue a receive request. The caller has checked that it has a queue of its own.
@@ -218,6 +219,20 @@ impl Qp {
             self.send_queue.head(),
             shared.reads.packets_a_request(mtu),
         );
+    }
+
+    /// Whether READs or atomics wait in the send queue.
+    pub(crate) fn has_reads_queued(&self) -> bool {
+        (self.send_queue.head()..self.send_queue.tail())
+            .any(|number| self.send_queue.get(number).op.has_response())
+    }
+
+    /// Whether it is one end of a connection.
+    pub(crate) fn is_connected(&self) -> bool {
+        match self.id.qp_type {
+            QpType::Rc | QpType::Uc | QpType::XrcInitiator | QpType::XrcTarget => true,
+            QpType::Ud | QpType::Gsi | QpType::RawPacket => false,
+        }
     }
 
     /// In SQD, with requests that had begun and are not complete.
@@ -282,7 +297,10 @@ impl Qp {
             attr.rq_psn = Some(self.responder.expected_psn().value());
         }
         if attr.sq_psn.is_some() {
-            attr.sq_psn = Some(self.requester.next_psn().value());
+            attr.sq_psn = Some(self.requester.next_new_psn().value());
+        }
+        if self.is_connected() {
+            attr.path_mig_state = Some(self.migration.state());
         }
         attr
     }
@@ -294,6 +312,7 @@ impl Qp {
         self.receives.clear();
         self.requester = Requester::default();
         self.responder = Responder::default();
+        self.migration = Migration::default();
         self.attr = QpAttr {
             state: Some(QpState::Reset),
             ..QpAttr::default()
@@ -302,18 +321,9 @@ impl Qp {
         shared.timers.disarm(self.id.slot);
     }
 
-    /// Give back what it holds of the shared budgets, and leave their lists.
-    pub(crate) fn release_link(&mut self, shared: &mut Shared) {
-        self.release_charges(shared);
+    /// Forget what the checksums of the peer's packets have shown.
+    fn forget_checksums(&mut self) {
         self.integrity = Integrity::default();
-        shared.reads.forget(self.id.slot);
-        if let Some(link) = self.link.take() {
-            shared.peers.leave(link.peer, self.id.slot);
-            // It may have been woken and not have had its turn.
-            shared.wake_waiting(link.peer);
-        }
-        shared.ready.remove(self.id.slot);
-        shared.acks.remove(self.id.slot);
     }
 
     /// A completion of this queue pair's, to be filled in.

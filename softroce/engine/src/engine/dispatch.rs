@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use roce_wire::grh::{self, GRH_LEN};
 use roce_wire::ip::{Ip, Ipv4, Ipv6};
-use roce_wire::{Operation, Packet, Qpn, Transport};
-use verbs_api::{QpState, QpType};
+use roce_wire::{Operation, PKey, Packet, Qpn, Transport};
+use verbs_api::{MigState, QpState, QpType};
 
 use super::Engine;
 use crate::qp::{PARTITION, Qp};
@@ -69,9 +69,7 @@ impl Engine {
         if !admits(qp.state, half) {
             return Err(Drop::WrongState);
         }
-        if !PARTITION.matches(bth.pkey) {
-            return Err(Drop::BadPkey);
-        }
+        check_partition(bth.pkey)?;
         let Some(link) = qp.link else {
             // Who has no connection receives datagrams, from anybody.
             if !self.senders.holds(meta, udp_payload) {
@@ -85,14 +83,18 @@ impl Engine {
                 &network_header(meta, udp_payload.len()),
             );
         };
-        if meta.src != link.path.dst || meta.dst != link.path.src {
-            return Err(Drop::WrongPeer);
-        }
-        if !qp.is_intact(meta, udp_payload) {
+        if !link.path.is_way_of(meta) {
+            if !qp.has_followed_peer(&mut self.shared, meta, bth.migrated, udp_payload) {
+                return Err(Drop::WrongPeer);
+            }
+        } else if !qp.is_intact(meta, udp_payload) {
             return Err(Drop::Icrc);
+        } else if qp.migration.state() != MigState::Migrated {
+            qp.note_migration_bit(&mut self.shared, meta, bth.migrated);
         }
+        let peer = qp.link.map_or(link.peer, |link| link.peer);
         self.shared.note_received(udp_payload.len());
-        self.shared.peers.get_mut(link.peer).note_heard(self.shared.now);
+        self.shared.peers.get_mut(peer).note_heard(self.shared.now);
         match half {
             Half::Responder if bth.opcode.transport() == Transport::Uc => {
                 qp.handle_unacknowledged(&mut self.shared, packet);
@@ -102,7 +104,7 @@ impl Engine {
             Half::Congestion if qp.id.qp_type == QpType::Uc => {
                 self.shared.pacer.note_congestion(self.shared.now)
             }
-            Half::Congestion => self.shared.peers.get_mut(link.peer).shrink(self.shared.now),
+            Half::Congestion => self.shared.peers.get_mut(peer).shrink(self.shared.now),
         }
         Ok(())
     }
@@ -121,9 +123,7 @@ impl Engine {
         if self.groups.members(meta.dst).is_none() {
             return Err(Drop::WrongAddress);
         }
-        if !PARTITION.matches(bth.pkey) {
-            return Err(Drop::BadPkey);
-        }
+        check_partition(bth.pkey)?;
         if !self.senders.holds(meta, udp_payload) {
             return Err(Drop::Icrc);
         }
@@ -168,6 +168,14 @@ impl Engine {
             Drop::Unsupported => &mut counters.dropped_unsupported,
         };
         *counter += 1;
+    }
+}
+
+fn check_partition(pkey: PKey) -> Result<(), Drop> {
+    if PARTITION.matches(pkey) {
+        Ok(())
+    } else {
+        Err(Drop::BadPkey)
     }
 }
 

@@ -38,11 +38,17 @@ impl ObjectCounts {
 impl Engine {
     /// How many objects of each kind there are.
     pub fn objects(&self) -> ObjectCounts {
+        let (mrs, mws, dms) = self.shared.memory.counts();
         ObjectCounts {
             pds: self.pds.len(),
-            mrs: self.shared.memory.len(),
+            mrs,
+            mws,
+            dms,
             cqs: self.shared.cqs.len(),
             qps: self.qps.len(),
+            ahs: self.address_handles.len(),
+            memberships: self.groups.attachments(),
+            srqs: self.shared.srqs.len(),
             ..ObjectCounts::default()
         }
     }

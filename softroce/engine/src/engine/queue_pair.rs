@@ -66,6 +66,7 @@ impl Engine {
         }
         let mut qp = self.qps.remove(qpn).ok_or_else(|| unknown(qpn))?;
         qp.reset(&mut self.shared);
+        self.shared.memory.release_windows_of(qp.id.qpn);
         self.release_parts(&qp);
         Ok(())
     }

@@ -85,6 +85,7 @@ impl From<MemoryFault> for Fault {
             MemoryFault::Misaligned => Fault::Misaligned,
             MemoryFault::BadKey
             | MemoryFault::WrongPd
+            | MemoryFault::WrongQp
             | MemoryFault::AccessDenied
             | MemoryFault::OutOfBounds => Fault::RemoteAccess,
         }

@@ -51,15 +51,13 @@ impl Qp {
 
     fn datagram_headers(&self, number: u64, dest_qp: Qpn, qkey: u32, payload_len: usize) -> Headers {
         let wqe = self.send_queue.get(number);
-        let immediate = match wqe.op {
-            Operation::Send {
-                tail: SendTail::Immediate(imm),
-            } => Some(ImmDt(imm.to_be_bytes())),
-            Operation::Send { .. }
-            | Operation::Write { .. }
-            | Operation::Read { .. }
-            | Operation::CompareSwap { .. }
-            | Operation::FetchAdd { .. } => None,
+        let immediate = if let Operation::Send {
+            tail: SendTail::Immediate(imm),
+        } = wqe.op
+        {
+            Some(ImmDt(imm.to_be_bytes()))
+        } else {
+            None
         };
         let opcode = if immediate.is_some() {
             Opcode::UD_SEND_ONLY_WITH_IMMEDIATE
