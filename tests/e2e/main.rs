@@ -12,6 +12,7 @@ mod many_processes;
 mod pauses;
 mod peers;
 mod pingpong;
+mod port_events;
 mod rxe;
 mod targets;
 mod verbs_tools;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         bandwidth::cases(),
         captures::cases(),
         verbs_tools::cases(),
+        port_events::cases(),
         bad_arguments::cases(),
         rxe::cases(),
     ];
