@@ -15,6 +15,7 @@ use crate::memory::{self, HostMemory, Memory};
 use crate::pd::{self, ProtectionDomains};
 use crate::qp_table::QpTable;
 use crate::shared::Shared;
+use crate::srq::SharedReceiveQueues;
 use crate::{Config, Counters, CqId, EngineEvent, MrId, MrInfo, PdId, PortConfig, SrqId, Time, XrcDomainId};
 
 mod address;
@@ -107,6 +108,7 @@ impl Engine {
             now: Time::ZERO,
             memory: Memory::new(config.seed),
             cqs: CompletionQueues::new(),
+            srqs: SharedReceiveQueues::new(config.qpn_base, config.qpn_count),
             counters: Counters::default(),
             events: VecDeque::new(),
             timers: Default::default(),
@@ -175,6 +177,9 @@ impl Engine {
             max_qp_init_rd_atom: MAX_RD_ATOMIC.into(),
             max_res_rd_atom: u32::from(MAX_RD_ATOMIC) * self.qps.limit(),
             atomic_cap: AtomicCap::Glob,
+            max_srq: self.shared.srqs.limit(),
+            max_srq_wr: MAX_WR,
+            max_srq_sge: MAX_SGE,
             max_pkeys: 1,
             local_ca_ack_delay: CA_ACK_DELAY_CODE,
             phys_port_cnt: 1,

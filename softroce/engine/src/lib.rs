@@ -14,7 +14,8 @@
 //!   of what `modify_qp` takes.
 //! - `shared`: what queue pairs act on together; `budget`: how many bytes may be under way; `timer`, `slot_list`: who is
 //!   due, who is ready, without a scan over all.
-//! - `memory`, `pd`, `cq`: registered memory behind keys, protection domains, completion queues.
+//! - `memory`, `pd`, `cq`, `srq`: registered memory behind keys, protection domains, completion queues, shared receive
+//!   queues.
 //!
 //! What a peer does wrong is never an [`verbs_api::Error`]: it ends in a NAK to the peer and a completion status or an
 //! event to the owner. Everything is bounded, and after set-up the data path allocates nothing.
@@ -34,6 +35,7 @@ mod request;
 mod shared;
 mod slot_list;
 mod slots;
+mod srq;
 mod time;
 mod timer;
 

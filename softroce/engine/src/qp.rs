@@ -11,6 +11,7 @@
 mod completer;
 mod error;
 mod receive_queue;
+mod receive_source;
 mod requester;
 mod resources;
 mod respond;
@@ -25,9 +26,10 @@ use verbs_api::{QpAttr, QpCap, QpState, QpType, RecvWr, SqSigType, Wc, WcStatus}
 
 use crate::budget::PeerId;
 use crate::shared::Shared;
-use crate::{CqId, Path, PdId, RxMeta, SendRequest, Time};
+use crate::{CqId, Path, PdId, RxMeta, SendRequest, SrqId, Time};
 
-pub(crate) use receive_queue::{ReceiveQueue, Refusal as ReceiveRefusal};
+pub(crate) use receive_queue::{ReceiveQueue, RecvWqe, Refusal as ReceiveRefusal};
+pub(crate) use receive_source::{Held, ReceiveSource};
 pub(crate) use send_queue::{Operation, Refusal as SendRefusal, SendQueue};
 
 use requester::Requester;
@@ -72,7 +74,7 @@ pub(crate) struct Qp {
     /// Packets that had the IPv4 identification expected, up to [`EXPECTED_IDS_ENOUGH`].
     expected_ids: u8,
     send_queue: SendQueue,
-    receive_queue: ReceiveQueue,
+    receives: ReceiveSource,
     requester: Requester,
     responder: Responder,
 }
@@ -111,7 +113,7 @@ fn is_reliable(qp_type: QpType) -> bool {
 }
 
 impl Qp {
-    pub(crate) fn new(id: Identity) -> Self {
+    pub(crate) fn new(id: Identity, receives: ReceiveSource) -> Self {
         Qp {
             id,
             state: QpState::Reset,
@@ -123,7 +125,7 @@ impl Qp {
             peer_crc: None,
             expected_ids: 0,
             send_queue: SendQueue::new(id.cap.max_send_wr, id.cap.max_send_sge, id.cap.max_inline_data),
-            receive_queue: ReceiveQueue::new(id.cap.max_recv_wr, id.cap.max_recv_sge),
+            receives,
             requester: Requester::default(),
             responder: Responder::default(),
         }
@@ -157,15 +159,17 @@ impl Qp {
         self.requester.begun_end.saturating_sub(self.send_queue.head())
     }
 
-    /// Queue a receive request.
+    /// Queue a receive request. The caller has checked that it has a queue of its own.
     pub(crate) fn post_recv(
         &mut self,
         shared: &mut Shared,
         request: &RecvWr<'_>,
     ) -> Result<(), ReceiveRefusal> {
-        self.receive_queue.push(request)?;
+        if let ReceiveSource::Own(queue) = &mut self.receives {
+            queue.push(request)?;
+        }
         if self.state == QpState::Err {
-            self.flush_receive_queue(shared);
+            self.flush_receives(shared);
         }
         Ok(())
     }
@@ -259,6 +263,19 @@ impl Qp {
         self.requester.retune(&self.attr);
     }
 
+    /// Whether receive requests are posted to it, and not to a shared queue.
+    pub(crate) fn has_own_receives(&self) -> bool {
+        matches!(self.receives, ReceiveSource::Own(_))
+    }
+
+    /// The shared receive queue that it was created with.
+    pub(crate) fn srq(&self) -> Option<SrqId> {
+        match self.receives {
+            ReceiveSource::Own(_) => None,
+            ReceiveSource::Shared { srq, .. } => Some(srq),
+        }
+    }
+
     /// Whether its completions go there.
     pub(crate) fn uses_cq(&self, cq: CqId) -> bool {
         self.id.send_cq == Some(cq) || self.id.recv_cq == Some(cq)
@@ -297,7 +314,7 @@ impl Qp {
     pub(crate) fn reset(&mut self, shared: &mut Shared) {
         self.release_link(shared);
         self.send_queue.clear();
-        self.receive_queue.clear();
+        self.receives.clear();
         self.requester = Requester::default();
         self.responder = Responder::default();
         self.attr = QpAttr {

@@ -47,10 +47,15 @@ impl Engine {
     /// Queue a receive request.
     ///
     /// # Errors
-    /// EINVAL: in RESET, or too many entries. ENOMEM: the queue is full.
+    /// EINVAL: in RESET, too many entries, or a queue pair without a receive queue of its own. ENOMEM: the queue is full.
     pub fn post_recv(&mut self, now: Time, qpn: u32, request: &RecvWr<'_>) -> Result<()> {
         self.shared.now = now;
         let qp = self.qps.get_mut(qpn).ok_or_else(|| unknown(qpn))?;
+        if !qp.has_own_receives() {
+            return Err(Error::invalid(
+                "the queue pair has no receive queue of its own; post to the shared receive queue",
+            ));
+        }
         if qp.state == QpState::Reset {
             return Err(Error::invalid(
                 "receive requests are taken from INIT on; modify the queue pair first",

@@ -5,10 +5,10 @@ use verbs_api::{Error, ErrorKind, QpAttr, QpCap, QpType, Result};
 
 use super::{Engine, MAX_INLINE_BYTES, MAX_SGE, MAX_WR, QpConfig, QpHandle};
 use crate::Time;
-use crate::qp::{Identity, Qp};
+use crate::qp::{Held, Identity, Qp, ReceiveQueue, ReceiveSource};
 
 /// Events that one queue pair may raise before its owner looks.
-const EVENTS_A_QP: usize = 6;
+const EVENTS_A_QP: usize = 7;
 
 impl Engine {
     /// Create a queue pair.
@@ -18,7 +18,7 @@ impl Engine {
     /// queue. ENOMEM: all numbers are in use.
     pub fn create_qp(&mut self, init: &QpConfig) -> Result<QpHandle> {
         check_parts(init)?;
-        check_cap(&init.cap)?;
+        check_cap(init)?;
         if self.qps.is_full() {
             let limit = self.qps.limit();
             return Err(Error::new(
@@ -27,9 +27,10 @@ impl Engine {
             ));
         }
         self.retain_parts(init)?;
-        let cap = granted(&init.cap);
+        let cap = granted(init);
+        let receives = self.receives_of(init);
         let inserted = self.qps.insert(|qpn, slot| {
-            Qp::new(Identity {
+            let id = Identity {
                 qpn,
                 slot,
                 qp_type: init.qp_type,
@@ -38,7 +39,8 @@ impl Engine {
                 recv_cq: init.recv_cq,
                 cap,
                 sq_sig: init.sq_sig,
-            })
+            };
+            Qp::new(id, receives)
         });
         let qpn = inserted.expect("the table has room").id.qpn.value();
         self.shared.reserve(self.qps.slot_count());
@@ -56,7 +58,7 @@ impl Engine {
         self.shared.now = now;
         let mut qp = self.qps.remove(qpn).ok_or_else(|| unknown(qpn))?;
         qp.reset(&mut self.shared);
-        self.release_parts(&qp.id);
+        self.release_parts(&qp);
         Ok(())
     }
 
@@ -73,14 +75,36 @@ impl Engine {
             }
             retained.push(cq);
         }
+        if let Some(srq) = init.srq
+            && let Err(error) = self.shared.srqs.retain(srq)
+        {
+            retained.into_iter().for_each(|cq| self.shared.cqs.release(cq));
+            self.pds.release(init.pd);
+            return Err(error);
+        }
         Ok(())
     }
 
-    fn release_parts(&mut self, id: &Identity) {
-        for cq in [id.send_cq, id.recv_cq].into_iter().flatten() {
+    /// Where its receives come from. The parts exist.
+    fn receives_of(&self, init: &QpConfig) -> ReceiveSource {
+        let queue = init.srq.and_then(|srq| Some((srq, self.shared.srqs.get(srq)?)));
+        match queue {
+            Some((srq, queue)) => ReceiveSource::Shared {
+                srq,
+                held: Held::nothing(queue.pd, queue.attr().max_sge),
+            },
+            None => ReceiveSource::Own(ReceiveQueue::new(init.cap.max_recv_wr, init.cap.max_recv_sge)),
+        }
+    }
+
+    fn release_parts(&mut self, qp: &Qp) {
+        for cq in [qp.id.send_cq, qp.id.recv_cq].into_iter().flatten() {
             self.shared.cqs.release(cq);
         }
-        self.pds.release(id.pd);
+        if let Some(srq) = qp.srq() {
+            self.shared.srqs.release(srq);
+        }
+        self.pds.release(qp.id.pd);
     }
 }
 
@@ -104,13 +128,16 @@ fn check_own_queues(init: &QpConfig) -> Result<()> {
     if init.xrc_domain.is_some() {
         return Err(Error::invalid("only XRC targets stand in an XRC domain"));
     }
-    if init.srq.is_some() {
-        return Err(Error::unsupported("shared receive queues"));
-    }
     Ok(())
 }
 
-fn check_cap(cap: &QpCap) -> Result<()> {
+/// With a shared receive queue what is said about its own does not count.
+fn check_cap(init: &QpConfig) -> Result<()> {
+    let granted = granted(init);
+    let cap = QpCap {
+        max_inline_data: init.cap.max_inline_data,
+        ..granted
+    };
     let limits = [
         ("max_send_wr", cap.max_send_wr, MAX_WR),
         ("max_recv_wr", cap.max_recv_wr, MAX_WR),
@@ -126,11 +153,15 @@ fn check_cap(cap: &QpCap) -> Result<()> {
     }
 }
 
-/// A little inline room costs nothing.
-fn granted(cap: &QpCap) -> QpCap {
+/// A little inline room costs nothing. Who has no receive queue has no room in it.
+fn granted(init: &QpConfig) -> QpCap {
+    let has_own_receives = init.srq.is_none();
+    let own = |wanted| if has_own_receives { wanted } else { 0 };
     QpCap {
-        max_inline_data: cap.max_inline_data.next_multiple_of(16),
-        ..*cap
+        max_inline_data: init.cap.max_inline_data.div_ceil(16).saturating_mul(16),
+        max_recv_wr: own(init.cap.max_recv_wr),
+        max_recv_sge: own(init.cap.max_recv_sge),
+        ..init.cap
     }
 }
 

@@ -4,14 +4,15 @@
 //! order with WR_FLUSH_ERR, unsignalled requests included (IBA 10.7.3.1). The two queues are independent.
 #![forbid(unsafe_code)]
 
-use verbs_api::{QpState, Wc, WcStatus};
+use verbs_api::{EventKind, QpState, Wc, WcStatus};
 
 use super::{Qp, is_reliable};
 use crate::cq::Solicited;
 use crate::shared::Shared;
 
 impl Qp {
-    /// Go to ERR and flush. What the responder already owes to the peer (earlier READ responses, a NAK) still leaves;
+    /// Go to ERR and flush. Requests in a shared receive queue stay there for others; the owner learns when this queue
+    /// pair holds none of them any more (LAST_WQE_REACHED, IBA 11.6.3.2), and may destroy it then. What the responder already owes to the peer (earlier READ responses, a NAK) still leaves;
     /// nothing else does.
     pub(crate) fn fail(&mut self, shared: &mut Shared) {
         if self.state == QpState::Err {
@@ -22,7 +23,10 @@ impl Qp {
         self.release_charges(shared);
         self.requester.stop();
         self.flush_send_queue(shared);
-        self.flush_receive_queue(shared);
+        self.flush_receives(shared);
+        if self.srq().is_some() {
+            shared.raise(self.id.qpn.value(), EventKind::QpLastWqeReached);
+        }
     }
 
     /// To ERR by the owner's command: what is owed to the peer is dropped too.
@@ -51,9 +55,10 @@ impl Qp {
         self.flush_send_queue(shared);
     }
 
-    /// The oldest receive request fails, and with it the queue pair.
+    /// The receive request of the message under way fails, or the next one, and with it the queue pair.
     pub(crate) fn fail_receive(&mut self, shared: &mut Shared, status: WcStatus) {
-        if let Some(wqe) = self.receive_queue.pop() {
+        self.receives.begin(shared);
+        if let Some(wqe) = self.receives.finish() {
             let wc = self.completion(wqe.wr_id, status);
             self.report_receive(shared, wc, Solicited::Yes);
         }
@@ -66,8 +71,9 @@ impl Qp {
         }
     }
 
-    pub(super) fn flush_receive_queue(&mut self, shared: &mut Shared) {
-        while let Some(wqe) = self.receive_queue.pop() {
+    /// Its own receive requests; of a shared queue the one that it holds.
+    pub(super) fn flush_receives(&mut self, shared: &mut Shared) {
+        while let Some(wqe) = self.receives.finish() {
             let wc = self.completion(wqe.wr_id, WcStatus::WrFlushErr);
             self.report_receive(shared, wc, Solicited::Yes);
         }

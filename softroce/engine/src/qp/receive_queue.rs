@@ -22,6 +22,13 @@ pub(crate) struct RecvWqe {
     sge_count: u16,
 }
 
+impl RecvWqe {
+    /// Its entries.
+    pub(crate) fn sge_count(&self) -> usize {
+        usize::from(self.sge_count)
+    }
+}
+
 /// Why a request does not fit the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -40,6 +47,21 @@ impl ReceiveQueue {
             head: 0,
             tail: 0,
         }
+    }
+
+    /// Requests that it may hold.
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Entries that a request may have.
+    pub(crate) fn max_sge(&self) -> usize {
+        self.max_sge
+    }
+
+    /// Requests in it.
+    pub(crate) fn len(&self) -> u32 {
+        (self.tail - self.head) as u32
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -89,6 +111,23 @@ impl ReceiveQueue {
         let (wqe, _) = self.front()?;
         self.head += 1;
         Some(wqe)
+    }
+
+    /// Hold `depth` requests from now on, at least those that are in it. Allocates: for the control path.
+    pub(crate) fn resize(&mut self, depth: u32) {
+        assert!(depth >= self.len(), "the caller has checked that all fit");
+        let mut resized = ReceiveQueue::new(depth, self.max_sge as u32);
+        while let Some((wqe, sges)) = self.front() {
+            let request = RecvWr {
+                wr_id: wqe.wr_id,
+                sges,
+            };
+            resized
+                .push(&request)
+                .expect("there is room for what fitted before");
+            self.head += 1;
+        }
+        *self = resized;
     }
 
     /// Forget everything.

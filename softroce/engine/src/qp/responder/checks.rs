@@ -20,15 +20,15 @@ impl Qp {
         let info = packet.headers.bth.opcode.info().ok_or(Fault::OpcodeInvalid)?;
         check_sequence(self.responder.message, info)?;
         check_enabled(self.attr.access.unwrap_or_default(), info)?;
-        self.check_resources(info)?;
+        self.check_resources(shared, info)?;
         let mtu = self.link.map_or(256, |link| link.mtu);
         check_length(self.responder.message, packet, info, mtu)?;
         self.check_remote(shared, packet, info)?;
         Ok(info)
     }
 
-    pub(super) fn check_resources(&self, info: &OpcodeInfo) -> Result<(), Fault> {
-        if info.consumes_receive && self.receive_queue.is_empty() {
+    pub(super) fn check_resources(&self, shared: &Shared, info: &OpcodeInfo) -> Result<(), Fault> {
+        if info.consumes_receive && !self.receives.has_request(shared) {
             return Err(Fault::NotReady);
         }
         let needs_resource = match info.operation {

@@ -49,9 +49,12 @@ impl Qp {
     ) -> Result<(), Fault> {
         let received = match self.responder.message {
             Message::Send { received } => received,
-            Message::None | Message::Write { .. } => 0,
+            Message::None | Message::Write { .. } => {
+                self.receives.begin(shared);
+                0
+            }
         };
-        let Some((wqe, sges)) = self.receive_queue.front() else {
+        let Some((wqe, sges)) = self.receives.current() else {
             return Err(Fault::NotReady);
         };
         let end = u64::from(received) + packet.payload.len() as u64;
@@ -62,9 +65,12 @@ impl Qp {
             return Err(Fault::ReceiveTooSmall);
         }
         if !packet.payload.is_empty() {
-            let scattered = shared
-                .memory
-                .scatter(self.id.pd, sges, u64::from(received), packet.payload);
+            let scattered = shared.memory.scatter(
+                self.receives.pd(self.id.pd),
+                sges,
+                u64::from(received),
+                packet.payload,
+            );
             scattered.map_err(|_| Fault::ReceiveBroken)?;
         }
         if !position.ends_message() {
@@ -106,6 +112,7 @@ impl Qp {
         let received = received + packet.payload.len() as u32;
         if position.ends_message() {
             if packet.headers.immediate.is_some() {
+                self.receives.begin(shared);
                 self.complete_receive(shared, packet, WcOpcode::RecvRdmaWithImm, total);
             }
             self.end_message();
@@ -177,7 +184,7 @@ impl Qp {
         opcode: WcOpcode,
         byte_len: u32,
     ) {
-        let Some(wqe) = self.receive_queue.pop() else {
+        let Some(wqe) = self.receives.finish() else {
             return;
         };
         let mut wc = self.completion(wqe.wr_id, WcStatus::Success);
