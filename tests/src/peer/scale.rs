@@ -12,9 +12,9 @@ use crate::peer::{End, Line, Path, Role};
 const SMALL: usize = 8;
 /// Bytes of a large one.
 const LARGE: usize = 64 << 10;
-/// Small messages on their way at once, over all queue pairs, when they are not sent one by one.
-const WINDOW: usize = 64;
-const LARGE_WINDOW: usize = 8;
+/// Small messages that are posted together, when they are not sent one by one.
+const BURST: usize = 64;
+const LARGE_BURST: usize = 16;
 const DEPTH: u32 = 64;
 const PATH: Path = Path {
     timeout: 16,
@@ -45,7 +45,7 @@ pub fn serve<P: Provider>(provider: &P, line: &mut Line, counts: Counts<'_>) -> 
         grow(&mut end, line, (connected, count))?;
         connected = count;
         for _ in 0..REPEATS {
-            // Alternate: one by one, then until the last of a stream.
+            // Alternate: one by one, then until the last of a burst.
             echo(&end)?;
             echo(&end)?;
         }
@@ -61,28 +61,28 @@ pub fn serve<P: Provider>(provider: &P, line: &mut Line, counts: Counts<'_>) -> 
 pub fn measure<P: Provider>(provider: &P, line: &mut Line, counts: Counts<'_>) -> Result<Value> {
     let mut end = open(provider, counts)?;
     println!(
-        "queue pairs | one by one: half round trip, ns | {WINDOW} on their way: ns a message | one busy, the others idle: half round trip, ns | Gbit/s of 64 KiB WRITEs"
+        "queue pairs | one by one: half round trip, ns | bursts of {BURST}: ns a message | one busy, the others idle: half round trip, ns | Gbit/s of 64 KiB WRITEs"
     );
     let (mut rows, mut connected) = (Vec::new(), 0);
     for &count in counts {
         grow(&mut end, line, (connected, count))?;
         connected = count;
-        let (mut alternate, mut stream) = (u64::MAX, u64::MAX);
+        let (mut alternate, mut burst) = (u64::MAX, u64::MAX);
         for _ in 0..REPEATS {
             alternate = alternate.min(one_by_one(&mut end, count)?);
-            stream = stream.min(streaming(&mut end, count, (SMALL, WINDOW))?);
+            burst = burst.min(bursts(&end, count, (SMALL, BURST))?);
             say_done(&mut end)?;
         }
         let (mut busy, mut large) = (u64::MAX, u64::MAX);
         for _ in 0..REPEATS {
             busy = busy.min(one_by_one(&mut end, 1)?);
-            large = large.min(streaming(&mut end, 1, (LARGE, LARGE_WINDOW))?);
+            large = large.min(bursts(&end, 1, (LARGE, LARGE_BURST))?);
             say_done(&mut end)?;
         }
         let gbits = 8.0 * LARGE as f64 / large as f64;
-        println!("{count:>11} | {alternate:>6} | {stream:>6} | {busy:>6} | {gbits:>6.1}");
+        println!("{count:>11} | {alternate:>6} | {burst:>6} | {busy:>6} | {gbits:>6.1}");
         rows.push(json!({
-            "qps": count, "half_round_trip_ns": alternate, "stream_ns": stream,
+            "qps": count, "half_round_trip_ns": alternate, "burst_ns": burst,
             "busy_half_round_trip_ns": busy, "busy_gbits": gbits,
         }));
     }
@@ -92,7 +92,7 @@ pub fn measure<P: Provider>(provider: &P, line: &mut Line, counts: Counts<'_>) -
 fn open<P: Provider>(provider: &P, counts: Counts<'_>) -> Result<End<P>> {
     let most = counts.last().copied().unwrap_or(0);
     // At most: all receives, and requests on their way.
-    End::without_qps(provider, u32::try_from(2 * most + 4 * WINDOW)?, LENGTH)
+    End::without_qps(provider, u32::try_from(2 * most + 4 * BURST)?, LENGTH)
 }
 
 /// From so many queue pairs to so many, each with a receive.
@@ -172,63 +172,42 @@ fn exchange<P: Provider>(end: &End<P>, qp: usize) -> Result<()> {
     Ok(())
 }
 
-/// WRITEs of so many bytes, one queue pair after the other, so many on their way; ns a message.
-fn streaming<P: Provider>(end: &mut End<P>, qps: usize, (length, window): (usize, usize)) -> Result<u64> {
-    let mut stream = Stream {
-        end,
-        qps,
-        length,
-        posted: 0,
-        done: 0,
-    };
-    stream.run(window, qps.max(ROUND))?;
-    let (begun, first) = (Instant::now(), stream.done);
+/// WRITEs of so many bytes in bursts, each over the next queue pairs in turn and waited for; ns a message.
+fn bursts<P: Provider>(end: &End<P>, qps: usize, (length, burst): (usize, usize)) -> Result<u64> {
+    let mut posted = 0;
+    // Each once, to warm up.
+    while posted < qps {
+        posted = one_burst(end, (posted, qps), (length, burst))?;
+    }
+    let (begun, first) = (Instant::now(), posted);
     while begun.elapsed() < MEASURE {
-        stream.run(window, ROUND)?;
+        posted = one_burst(end, (posted, qps), (length, burst))?;
     }
-    let cost = begun.elapsed().as_nanos() as u64 / (stream.done - first) as u64;
-    stream.run(0, 0)?;
-    Ok(cost)
+    Ok(begun.elapsed().as_nanos() as u64 / (posted - first) as u64)
 }
 
-struct Stream<'a, P: Provider> {
-    end: &'a End<P>,
-    qps: usize,
-    length: usize,
-    posted: usize,
-    done: usize,
-}
-
-impl<P: Provider> Stream<'_, P> {
-    /// Go on until `count` more are done; `window` on their way where possible, else until none is.
-    fn run(&mut self, window: usize, count: usize) -> Result<()> {
-        let until = if window == 0 {
-            self.posted
-        } else {
-            self.done + count
+/// One burst, after `posted` messages; returns how many there are now.
+fn one_burst<P: Provider>(
+    end: &End<P>,
+    (posted, qps): (usize, usize),
+    (length, burst): (usize, usize),
+) -> Result<usize> {
+    for number in posted..posted + burst {
+        let op = SendOp::Write {
+            remote: end.remote(SOURCE)?,
+            imm: None,
         };
-        let mut batch = [Wc::default(); 32];
-        let mut heard = Instant::now();
-        while self.done < until {
-            while self.posted - self.done < window {
-                let op = SendOp::Write {
-                    remote: self.end.remote(SOURCE)?,
-                    imm: None,
-                };
-                self.end
-                    .post(self.posted % self.qps, 0, op, SOURCE, self.length)?;
-                self.posted += 1;
-            }
-            let got = self.end.poll(&mut batch)?;
-            batch[..got].iter().try_for_each(check)?;
-            self.done += got;
-            if got > 0 {
-                heard = Instant::now();
-            }
-            ensure!(heard.elapsed() < LIMIT, "nothing done for {LIMIT:?}");
-        }
-        Ok(())
+        end.post(number % qps, 0, op, SOURCE, length)?;
     }
+    let mut batch = [Wc::default(); 32];
+    let (begun, mut done) = (Instant::now(), 0);
+    while done < burst {
+        let got = end.poll(&mut batch)?;
+        batch[..got].iter().try_for_each(check)?;
+        done += got;
+        ensure!(got > 0 || begun.elapsed() < LIMIT, "nothing done for {LIMIT:?}");
+    }
+    Ok(posted + burst)
 }
 
 fn check(wc: &Wc) -> Result<()> {
