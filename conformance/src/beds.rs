@@ -18,7 +18,7 @@ use crate::runner::{Outcome, run_case};
 use crate::testbed::{Need, Testbed};
 
 /// `IBV_DEVICE_AUTO_PATH_MIG`.
-const AUTO_PATH_MIGRATION: u32 = 1 << 4;
+const AUTO_PATH_MIGRATION: u64 = 1 << 4;
 
 /// Which bed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

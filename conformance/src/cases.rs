@@ -14,28 +14,36 @@ mod exhaustive;
 mod faults;
 mod flush;
 mod headers;
+mod invalidation;
 mod local_errors;
 mod malformed;
 mod memory;
 mod mix;
 mod multicast;
 mod not_ready;
+mod ordering_operations;
 mod packets;
 mod played;
 mod receives;
+mod regions;
 mod remote_errors;
 mod repeats;
 mod requester;
 mod requests;
+mod reregistration;
 mod responder;
 mod segmentation;
 mod send_errors;
+mod shared_receives;
 mod states;
 mod transitions;
 mod unreliable;
 mod unreliable_packets;
 mod weather;
+mod windows;
+mod windows_typed;
 mod wrong_answers;
+mod xrc;
 
 use crate::case::Case;
 use crate::testbed::Testbed;
@@ -69,6 +77,14 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         memory::cases(),
         completion::cases(),
         events::cases(),
+        reregistration::cases(),
+        ordering_operations::cases(),
+        regions::cases(),
+        invalidation::cases(),
+        windows_typed::cases(),
+        windows::cases(),
+        xrc::cases(),
+        shared_receives::cases(),
         datagram_losses::cases(),
         send_errors::cases(),
         multicast::cases(),

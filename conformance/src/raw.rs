@@ -30,6 +30,11 @@ impl<B: Testbed> Scene<B> {
     /// A queue pair in RTS whose peer the case plays.
     pub fn raw_peer(&mut self, setup: &Setup) -> Result<RawPeer<B>, Failure> {
         let node = self.node(Side::Left, setup)?;
+        self.raw_peer_of(node, setup)
+    }
+
+    /// The queue pair `node` of the left end, still in RESET, brought to RTS with a peer that the case plays.
+    pub fn raw_peer_of(&mut self, node: Node<B::P>, setup: &Setup) -> Result<RawPeer<B>, Failure> {
         let played = Endpoint {
             side: Side::Right,
             qpn: PLAYED_QPN,

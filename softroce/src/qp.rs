@@ -285,7 +285,7 @@ impl verbs_api::QueuePair for Qp {
                 true => SendFlags::SIGNALED,
                 false => SendFlags::empty(),
             },
-            mr: bind.mr.id(),
+            mr: Some(bind.mr.id()),
             addr: bind.addr,
             length: bind.length,
             access: bind.access,

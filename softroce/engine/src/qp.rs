@@ -10,6 +10,8 @@
 
 mod completer;
 mod error;
+mod link;
+pub(crate) mod migration;
 mod receive_queue;
 mod receive_source;
 mod requester;
@@ -21,17 +23,19 @@ pub(crate) mod transition;
 mod unreliable;
 
 use roce_wire::icrc::{Flow, FlowCrc, Verdict};
-use roce_wire::{PKey, Qpn, ROCE_V2_PORT};
+use roce_wire::{Qpn, ROCE_V2_PORT};
 use verbs_api::{QpAttr, QpCap, QpState, QpType, RecvWr, SqSigType, Wc, WcStatus};
 
-use crate::budget::PeerId;
+use crate::memory::Accessor;
 use crate::shared::Shared;
-use crate::{CqId, Path, PdId, RxMeta, SendRequest, SrqId, Time};
+use crate::{CqId, PdId, RxMeta, SendRequest, SrqId, Time};
 
+pub(crate) use link::{Link, PARTITION};
 pub(crate) use receive_queue::{ReceiveQueue, RecvWqe, Refusal as ReceiveRefusal};
 pub(crate) use receive_source::{Held, ReceiveSource};
 pub(crate) use send_queue::{Operation, Refusal as SendRefusal, SendQueue};
 
+use migration::Migration;
 use requester::Requester;
 use responder::Responder;
 
@@ -51,16 +55,6 @@ pub(crate) struct Identity {
     pub(crate) sq_sig: SqSigType,
 }
 
-/// The connection, from RTR on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Link {
-    pub(crate) path: Path,
-    pub(crate) peer: PeerId,
-    pub(crate) dest_qp: Qpn,
-    /// Path MTU, payload bytes a packet.
-    pub(crate) mtu: u32,
-}
-
 /// A queue pair.
 #[derive(Debug)]
 pub(crate) struct Qp {
@@ -69,6 +63,7 @@ pub(crate) struct Qp {
     /// The attributes as they were set.
     pub(crate) attr: QpAttr,
     pub(crate) link: Option<Link>,
+    pub(crate) migration: Migration,
     /// The ICRC's state after the headers of the peer's packets, for the source port that it used last.
     peer_crc: Option<(u16, FlowCrc)>,
     /// Packets that had the IPv4 identification expected, up to [`EXPECTED_IDS_ENOUGH`].
@@ -96,9 +91,6 @@ pub(crate) enum Turn {
     WaitsForReads,
 }
 
-/// The partition that every packet is in: RoCE's P_Key table has this one entry.
-pub(crate) const PARTITION: PKey = PKey::DEFAULT;
-
 /// After so many packets with the identification expected, the peer numbers its packets as we do.
 const EXPECTED_IDS_ENOUGH: u8 = 16;
 /// Packets that a kernel sends as one train at most, and numbers from 0 on.
@@ -122,6 +114,7 @@ impl Qp {
                 ..QpAttr::default()
             },
             link: None,
+            migration: Migration::default(),
             peer_crc: None,
             expected_ids: 0,
             send_queue: SendQueue::new(id.cap.max_send_wr, id.cap.max_send_sge, id.cap.max_inline_data),
@@ -157,6 +150,14 @@ impl Qp {
     /// Send requests that have packets under way.
     pub(crate) fn requests_under_way(&self) -> u64 {
         self.requester.begun_end.saturating_sub(self.send_queue.head())
+    }
+
+    /// As it reaches for memory on its peer's behalf.
+    pub(crate) fn accessor(&self) -> Accessor {
+        Accessor {
+            pd: self.id.pd,
+            qpn: self.id.qpn,
+        }
     }
 
     /// Queue a receive request. The caller has checked that it has a queue of its own.
@@ -243,6 +244,20 @@ impl Qp {
         );
     }
 
+    /// Whether READs or atomics wait in the send queue.
+    pub(crate) fn has_reads_queued(&self) -> bool {
+        (self.send_queue.head()..self.send_queue.tail())
+            .any(|number| self.send_queue.get(number).op.has_response())
+    }
+
+    /// Whether it is one end of a connection.
+    pub(crate) fn is_connected(&self) -> bool {
+        match self.id.qp_type {
+            QpType::Rc | QpType::Uc | QpType::XrcInitiator | QpType::XrcTarget => true,
+            QpType::Ud | QpType::Gsi | QpType::RawPacket => false,
+        }
+    }
+
     /// In SQD, with requests that had begun and are not complete.
     pub(crate) fn is_draining(&self) -> bool {
         self.state == QpState::Sqd && self.requester.has_begun_work(&self.send_queue)
@@ -305,7 +320,10 @@ impl Qp {
             attr.rq_psn = Some(self.responder.expected_psn().value());
         }
         if attr.sq_psn.is_some() {
-            attr.sq_psn = Some(self.requester.next_psn().value());
+            attr.sq_psn = Some(self.requester.next_new_psn().value());
+        }
+        if self.is_connected() {
+            attr.path_mig_state = Some(self.migration.state());
         }
         attr
     }
@@ -317,6 +335,7 @@ impl Qp {
         self.receives.clear();
         self.requester = Requester::default();
         self.responder = Responder::default();
+        self.migration = Migration::default();
         self.attr = QpAttr {
             state: Some(QpState::Reset),
             ..QpAttr::default()
@@ -325,19 +344,10 @@ impl Qp {
         shared.timers.disarm(self.id.slot);
     }
 
-    /// Give back what it holds of the shared budgets, and leave their lists.
-    pub(crate) fn release_link(&mut self, shared: &mut Shared) {
-        self.release_charges(shared);
+    /// Forget what the checksums of the peer's packets have shown.
+    fn forget_checksums(&mut self) {
         self.peer_crc = None;
         self.expected_ids = 0;
-        shared.reads.forget(self.id.slot);
-        if let Some(link) = self.link.take() {
-            shared.peers.leave(link.peer, self.id.slot);
-            // It may have been woken and not have had its turn.
-            shared.wake_waiting(link.peer);
-        }
-        shared.ready.remove(self.id.slot);
-        shared.acks.remove(self.id.slot);
     }
 
     /// A completion of this queue pair's, to be filled in.

@@ -133,6 +133,11 @@ impl SharedReceiveQueues {
         }
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.queues.len()
+    }
+
     /// How many there may be.
     pub(crate) fn limit(&self) -> u32 {
         self.queues.limit() as u32

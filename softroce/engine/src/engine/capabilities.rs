@@ -12,6 +12,13 @@ impl Engine {
     pub fn capabilities(&self) -> Capabilities {
         Capabilities {
             qp_rc: true,
+            qp_uc: true,
+            srq: true,
+            mw_type1: true,
+            mw_type2: true,
+            device_memory: true,
+            atomic_write: true,
+            flush: true,
             null_mr: true,
             rereg_mr: true,
             zero_based: true,

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use roce_wire::{Operation, Packet, Transport};
-use verbs_api::{QpState, QpType};
+use verbs_api::{MigState, QpState, QpType};
 
 use super::Engine;
 use crate::qp::PARTITION;
@@ -67,22 +67,26 @@ impl Engine {
         if !PARTITION.matches(bth.pkey) {
             return Err(Drop::BadPkey);
         }
-        if meta.src != link.path.dst || meta.dst != link.path.src {
-            return Err(Drop::WrongPeer);
-        }
-        if !qp.is_intact(meta, udp_payload) {
+        if !link.path.is_way_of(meta) {
+            if !qp.has_followed_peer(&mut self.shared, meta, bth.migrated, udp_payload) {
+                return Err(Drop::WrongPeer);
+            }
+        } else if !qp.is_intact(meta, udp_payload) {
             return Err(Drop::Icrc);
+        } else if qp.migration.state() != MigState::Migrated {
+            qp.note_migration_bit(&mut self.shared, meta, bth.migrated);
         }
+        let peer = qp.link.map_or(link.peer, |link| link.peer);
         self.shared.counters.rcvd_pkts += 1;
         self.shared.counters.rcvd_bytes += udp_payload.len() as u64;
-        self.shared.peers.get_mut(link.peer).note_heard(self.shared.now);
+        self.shared.peers.get_mut(peer).note_heard(self.shared.now);
         match half {
             Half::Responder if bth.opcode.transport() == Transport::Uc => {
                 qp.handle_unacknowledged(&mut self.shared, packet);
             }
             Half::Responder => qp.handle_request(&mut self.shared, packet),
             Half::Requester => qp.handle_response(&mut self.shared, packet),
-            Half::Congestion => self.shared.peers.get_mut(link.peer).shrink(self.shared.now),
+            Half::Congestion => self.shared.peers.get_mut(peer).shrink(self.shared.now),
         }
         Ok(())
     }

@@ -38,11 +38,15 @@ impl ObjectCounts {
 impl Engine {
     /// How many objects of each kind there are.
     pub fn objects(&self) -> ObjectCounts {
+        let (mrs, mws, dms) = self.shared.memory.counts();
         ObjectCounts {
             pds: self.pds.len(),
-            mrs: self.shared.memory.len(),
+            mrs,
+            mws,
+            dms,
             cqs: self.shared.cqs.len(),
             qps: self.qps.len(),
+            srqs: self.shared.srqs.len(),
             ..ObjectCounts::default()
         }
     }

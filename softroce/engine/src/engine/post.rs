@@ -15,6 +15,18 @@ impl Engine {
     /// EINVAL: the state, the operation, too many entries, too much inline data, a message above 2^31 bytes. ENOMEM:
     /// the queue is full. EOPNOTSUPP: the operation is not offered.
     pub fn post_send(&mut self, now: Time, qpn: u32, request: &SendRequest<'_>) -> Result<()> {
+        let op = Operation::of(&request.op)?;
+        self.post_operation(now, qpn, request, op)
+    }
+
+    /// Queue a request whose operation is `op`, whatever the request says.
+    pub(super) fn post_operation(
+        &mut self,
+        now: Time,
+        qpn: u32,
+        request: &SendRequest<'_>,
+        op: Operation,
+    ) -> Result<()> {
         self.shared.now = now;
         let qp = self.qps.get_mut(qpn).ok_or_else(|| unknown(qpn))?;
         match qp.state {
@@ -25,18 +37,16 @@ impl Engine {
                 ));
             }
         }
-        let op = operation(qp.id.qp_type, &request.op)?;
-        if op.has_response() {
-            if matches!(request.payload, Payload::Inline(_)) {
-                return Err(Error::invalid(
-                    "READs and atomics return data, which cannot be inline",
-                ));
-            }
-            if qp.attr.max_rd_atomic == Some(0) {
-                return Err(Error::invalid(
-                    "max_rd_atomic is 0: READs and atomics can never be sent",
-                ));
-            }
+        check_service(qp.id.qp_type, &request.op)?;
+        if op.returns_data() && matches!(request.payload, Payload::Inline(_)) {
+            return Err(Error::invalid(
+                "READs and atomics return data, which cannot be inline",
+            ));
+        }
+        if op.has_response() && qp.attr.max_rd_atomic == Some(0) {
+            return Err(Error::invalid(
+                "max_rd_atomic is 0: READ, atomics, ATOMIC WRITE and FLUSH can never be sent",
+            ));
         }
         qp.post_send(&mut self.shared, request, op)
             .map_err(explain_send)?;
@@ -67,8 +77,8 @@ impl Engine {
     }
 }
 
-/// What a queue pair of this type does for a request. EINVAL for what its service does not have.
-fn operation(qp_type: QpType, op: &SendOperation) -> Result<Operation> {
+/// EINVAL for what the service of a queue pair of this type does not have.
+fn check_service(qp_type: QpType, op: &SendOperation) -> Result<()> {
     let is_in_service = match qp_type {
         QpType::Rc | QpType::XrcInitiator => !matches!(op, SendOperation::SendTo { .. }),
         QpType::Uc => matches!(
@@ -87,7 +97,7 @@ fn operation(qp_type: QpType, op: &SendOperation) -> Result<Operation> {
              handle",
         ));
     }
-    Operation::of(op).ok_or_else(|| Error::unsupported("this operation"))
+    Ok(())
 }
 
 fn explain_send(refusal: SendRefusal) -> Error {
@@ -102,6 +112,9 @@ fn explain_send(refusal: SendRefusal) -> Error {
         SendRefusal::TooMuchInline { given, limit } => Error::invalid(format!(
             "{given} bytes of inline data; the queue pair has room for {limit}"
         )),
+        SendRefusal::NoWord { bytes } => {
+            Error::invalid(format!("{bytes} bytes for an ATOMIC WRITE, which writes 8"))
+        }
         SendRefusal::TooLong { bytes } => Error::invalid(format!(
             "a message of {bytes} bytes; the longest is {}",
             1_u64 << 31

@@ -58,6 +58,7 @@ impl Engine {
         self.shared.now = now;
         let mut qp = self.qps.remove(qpn).ok_or_else(|| unknown(qpn))?;
         qp.reset(&mut self.shared);
+        self.shared.memory.release_windows_of(qp.id.qpn);
         self.release_parts(&qp);
         Ok(())
     }

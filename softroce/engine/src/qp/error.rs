@@ -12,8 +12,8 @@ use crate::shared::Shared;
 
 impl Qp {
     /// Go to ERR and flush. Requests in a shared receive queue stay there for others; the owner learns when this queue
-    /// pair holds none of them any more (LAST_WQE_REACHED, IBA 11.6.3.2), and may destroy it then. What the responder already owes to the peer (earlier READ responses, a NAK) still leaves;
-    /// nothing else does.
+    /// pair holds none of them any more (LAST_WQE_REACHED, IBA 11.6.3.2), and may destroy it then. What the responder
+    /// already owes to the peer (earlier READ responses, a NAK) still leaves; nothing else does.
     pub(crate) fn fail(&mut self, shared: &mut Shared) {
         if self.state == QpState::Err {
             return;
@@ -83,7 +83,7 @@ impl Qp {
     pub(super) fn complete_send(&mut self, shared: &mut Shared, status: WcStatus) {
         let wqe = self.send_queue.pop();
         if status == WcStatus::Success {
-            shared.counters.rdma_sends += u64::from(!wqe.op.has_response());
+            shared.counters.rdma_sends += u64::from(wqe.op.sends_message());
             if !wqe.is_signaled {
                 return;
             }
@@ -91,7 +91,7 @@ impl Qp {
         let mut wc = self.completion(wqe.wr_id, status);
         if status == WcStatus::Success {
             wc.opcode = wqe.op.wc_opcode();
-            wc.byte_len = if wqe.op.has_response() { wqe.length } else { 0 };
+            wc.byte_len = if wqe.op.returns_data() { wqe.length } else { 0 };
         }
         if let Some(cq) = self.id.send_cq {
             shared.complete(cq, wc, Solicited::No);

@@ -103,6 +103,15 @@ impl ReceiveSource {
         }
     }
 
+    /// The message under way will never be complete. A request of its own queue serves the next one; one that was taken
+    /// out of a shared queue is given up.
+    pub(crate) fn abandon(&mut self) -> Option<RecvWqe> {
+        match self {
+            ReceiveSource::Own(_) => None,
+            ReceiveSource::Shared { held, .. } => held.wqe.take(),
+        }
+    }
+
     /// Forget all requests that are its own.
     pub(crate) fn clear(&mut self) {
         match self {

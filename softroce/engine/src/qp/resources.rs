@@ -1,4 +1,4 @@
-//! What a responder remembers of READs and atomics: to answer them, and to answer them again (IBA 9.7.5.1.4).
+//! What a responder remembers of READs, atomics, ATOMIC WRITEs and FLUSHes: to answer them, and to answer them again (IBA 9.7.5.1.4).
 #![forbid(unsafe_code)]
 
 use roce_wire::RKey;
@@ -37,6 +37,8 @@ pub(super) enum Kind {
     Atomic {
         original: u64,
     },
+    /// ATOMIC WRITE or FLUSH: that it is done is all there is to say.
+    Confirmed,
 }
 
 /// What a resource owes to the peer.

@@ -1,12 +1,12 @@
 //! A queue pair's turn to send: answers first, then requests, then an acknowledgement behind them.
 #![forbid(unsafe_code)]
 
-use roce_wire::{Aeth, AtomicAckEth, Bth, Headers, ICRC_LEN, NakCode, Opcode, Psn, Syndrome, pad_len};
+use roce_wire::{Aeth, AtomicAckEth, Headers, ICRC_LEN, NakCode, Opcode, Psn, Syndrome, pad_len};
 
 use super::requester::emit;
 use super::resources::{Debt, Kind, Reason, Resource};
 use super::responder::Urgency;
-use super::{Link, PARTITION, Qp, Turn, is_reliable};
+use super::{Link, Qp, Turn, is_reliable};
 use crate::batch::{Acks, TxBatch};
 use crate::psn::Seq;
 use crate::shared::Shared;
@@ -112,6 +112,12 @@ impl Qp {
                 self.responder.resources.owe(next, Debt::Nothing);
                 Some(len)
             }
+            Kind::Confirmed => {
+                let headers = self.response_headers(link, Opcode::RC_READ_RESPONSE_ONLY, next);
+                let len = push(shared, batch, link, &headers)?;
+                self.responder.resources.owe(next, Debt::Nothing);
+                Some(len)
+            }
             Kind::Read { va, rkey, length } => {
                 let offset = u64::from(next - resource.first) * u64::from(link.mtu);
                 let payload_len = (u64::from(length) - offset).min(u64::from(link.mtu)) as usize;
@@ -127,7 +133,12 @@ impl Qp {
                 let payload = emit(&headers, batch.push(link.path, len)?, payload_len);
                 let at = va.wrapping_add(offset);
                 let rkey = verbs_api::RKey(rkey.0);
-                if payload_len > 0 && shared.memory.read_remote(self.id.pd, rkey, at, payload).is_err() {
+                if payload_len > 0
+                    && shared
+                        .memory
+                        .read_remote(self.accessor(), rkey, at, payload)
+                        .is_err()
+                {
                     batch.pop();
                     self.stop_response(shared, next, reason);
                     return Some(0);
@@ -197,9 +208,7 @@ impl Qp {
     }
 
     fn acknowledge_headers(&self, link: &Link, psn: Psn, syndrome: Syndrome) -> Headers {
-        let mut bth = Bth::new(Opcode::RC_ACKNOWLEDGE, link.dest_qp, psn);
-        bth.pkey = PARTITION;
-        let mut headers = Headers::new(bth);
+        let mut headers = Headers::new(link.bth(Opcode::RC_ACKNOWLEDGE, psn));
         headers.aeth = Some(Aeth {
             syndrome,
             msn: self.responder.msn(),
@@ -215,8 +224,7 @@ impl Qp {
 }
 
 fn send_cnp(shared: &mut Shared, batch: &mut TxBatch, link: &Link) -> bool {
-    let mut bth = Bth::new(Opcode::CNP, link.dest_qp, Psn::new(0));
-    bth.pkey = PARTITION;
+    let mut bth = link.bth(Opcode::CNP, Psn::new(0));
     bth.becn = true;
     let headers = Headers::new(bth);
     let len = headers.len() + CNP_PAYLOAD_LEN + ICRC_LEN;

@@ -235,13 +235,16 @@ impl Qp {
         }
         self.note_established(shared);
         let is_answered = match info.operation {
-            Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd => true,
+            Operation::ReadRequest
+            | Operation::CompareSwap
+            | Operation::FetchAdd
+            | Operation::AtomicWrite
+            | Operation::Flush => true,
             Operation::Send
             | Operation::Write
             | Operation::ReadResponse
             | Operation::Acknowledge
             | Operation::AtomicAcknowledge
-            | Operation::AtomicWrite
             | Operation::CongestionNotification => false,
         };
         if is_answered {

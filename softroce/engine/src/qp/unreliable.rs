@@ -33,6 +33,10 @@ impl Qp {
             if !self.has_packet_to_send() {
                 return Turn::Done;
             }
+            if self.send_queue.get(self.send_queue.head()).op.is_local() {
+                self.carry_out_oldest(shared);
+                continue;
+            }
             let sent = match self.id.qp_type {
                 QpType::Uc => self.send_connected_packet(shared, batch),
                 QpType::Ud
@@ -75,6 +79,14 @@ impl Qp {
             self.requester.begun_end = number + 1;
         }
         may_begin
+    }
+
+    /// The oldest request needs no packet.
+    fn carry_out_oldest(&mut self, shared: &mut Shared) {
+        match self.carry_out(shared, self.send_queue.head()) {
+            Ok(()) => self.complete_oldest(shared),
+            Err(_) => self.fail_oldest(shared, WcStatus::MwBindErr),
+        }
     }
 
     /// A packet of the oldest request went out; with the last one it is complete.

@@ -15,9 +15,14 @@ use verbs_api::{
 /// Bytes of registered memory of a node.
 pub const MEMORY_BYTES: usize = 4 << 20;
 
-/// All rights.
+/// All rights that a region can have.
 pub fn all_access() -> Access {
-    Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC
+    Access::LOCAL_WRITE
+        | Access::REMOTE_WRITE
+        | Access::REMOTE_READ
+        | Access::REMOTE_ATOMIC
+        | Access::MW_BIND
+        | Access::FLUSH_GLOBAL
 }
 
 /// Attributes of a connection; a test changes what it is about.

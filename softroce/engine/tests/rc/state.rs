@@ -101,12 +101,12 @@ fn requests_beyond_the_capacities_are_refused_and_change_nothing() {
         send_error(engine, now, qpn, SEND, Payload::Sges(&[huge])),
         ErrorKind::Invalid
     );
-    let unserved = SendOperation::LocalInvalidate {
-        rkey: verbs_api::RKey(1),
+    let word = SendOperation::AtomicWrite {
+        remote: Default::default(),
     };
     assert_eq!(
-        send_error(engine, now, qpn, unserved, Payload::Sges(&[])),
-        ErrorKind::Unsupported
+        send_error(engine, now, qpn, word, Payload::Inline(&[0; 7])),
+        ErrorKind::Invalid
     );
     let refused = engine
         .post_recv(

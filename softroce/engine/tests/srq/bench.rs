@@ -76,13 +76,21 @@ impl Bench {
         Bench::on(raw, srq, qps)
     }
 
-    pub fn on(mut raw: Raw, srq: SrqId, qps: usize) -> Bench {
+    pub fn on(raw: Raw, srq: SrqId, qps: usize) -> Bench {
+        Bench::of(QpType::Rc, raw, srq, qps)
+    }
+
+    pub fn of(qp_type: QpType, mut raw: Raw, srq: SrqId, qps: usize) -> Bench {
         let connection = Connection {
             mtu: verbs_api::Mtu::Mtu256,
             peer_first_psn: 0,
+            qp_type,
             ..Connection::default()
         };
-        let config = qp_config(&raw.node, srq);
+        let config = QpConfig {
+            qp_type,
+            ..qp_config(&raw.node, srq)
+        };
         let qps = (0..qps)
             .map(|_| {
                 let qpn = raw.node.engine.create_qp(&config).unwrap().qpn;

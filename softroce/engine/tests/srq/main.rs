@@ -13,4 +13,5 @@ mod raw;
 mod bench;
 mod failures;
 mod receives;
+mod unreliable;
 mod verbs;

@@ -1,7 +1,7 @@
 //! Building one request packet, straight into the batch.
 #![forbid(unsafe_code)]
 
-use roce_wire::{AtomicEth, Bth, Headers, ICRC_LEN, Ieth, ImmDt, Opcode, RKey, Reth, Transport, pad_len};
+use roce_wire::{AtomicEth, Headers, ICRC_LEN, Ieth, ImmDt, Opcode, RKey, Reth, Transport, pad_len};
 use verbs_api::{RemoteAddr, SendFlags, WcStatus};
 
 use super::{ACK_REQUEST_EVERY, Pace};
@@ -9,8 +9,11 @@ use crate::batch::TxBatch;
 use crate::budget::packet_cost;
 use crate::memory::MemoryFault;
 use crate::qp::send_queue::{Data, Operation, SendTail, SendWqe};
-use crate::qp::{Link, PARTITION, Qp, Turn};
+use crate::qp::{Link, Qp, Turn};
 use crate::shared::Shared;
+
+/// Of requests that stay here: reserved, so that every responder would refuse it.
+const NEVER_SENT: Opcode = Opcode::new(0x15);
 
 /// Where a packet stands in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +91,14 @@ impl Qp {
                 };
                 self.send_atomic(shared, batch, &link, &wqe, Opcode::RC_FETCH_ADD, atomic)
             }
+            Operation::AtomicWrite { remote, word } => {
+                self.send_atomic_write(shared, batch, &link, (remote, word))
+            }
+            Operation::Flush { remote, length, feth } => {
+                self.send_flush(shared, batch, &link, (remote, length), feth)
+            }
+            // They have no packet, and never get here.
+            Operation::LocalInvalidate { .. } | Operation::Bind(_) => Err(Turn::Done),
         }
     }
 
@@ -208,7 +219,13 @@ impl Qp {
     }
 
     /// What a packet of `len` bytes costs, if the peer's window has room for it.
-    fn admit(&mut self, shared: &mut Shared, batch: &TxBatch, link: &Link, len: usize) -> Result<u32, Turn> {
+    pub(super) fn admit(
+        &mut self,
+        shared: &mut Shared,
+        batch: &TxBatch,
+        link: &Link,
+        len: usize,
+    ) -> Result<u32, Turn> {
         let in_train = batch
             .packets()
             .last()
@@ -223,9 +240,8 @@ impl Qp {
         }
     }
 
-    fn request_headers(&self, link: &Link, opcode: Opcode) -> Headers {
-        let mut bth = Bth::new(opcode, link.dest_qp, self.requester.next.psn());
-        bth.pkey = PARTITION;
+    pub(super) fn request_headers(&self, link: &Link, opcode: Opcode) -> Headers {
+        let mut bth = link.bth(opcode, self.requester.next.psn());
         bth.ack_request = true;
         Headers::new(bth)
     }
@@ -258,12 +274,7 @@ pub(in crate::qp) fn data_packet(transport: Transport, link: &Link, wqe: &SendWq
     let payload_len = (u64::from(wqe.length) - offset).min(u64::from(link.mtu)) as usize;
     let is_last = offset + payload_len as u64 == u64::from(wqe.length);
     let place = Place::of(index == 0, is_last);
-    let mut bth = Bth::new(
-        opcode(&wqe.op, place).of(transport),
-        link.dest_qp,
-        roce_wire::Psn::new(0),
-    );
-    bth.pkey = PARTITION;
+    let mut bth = link.bth(opcode(&wqe.op, place).of(transport), roce_wire::Psn::new(0));
     bth.pad = pad_len(payload_len);
     bth.ack_request = place.ends_message();
     let mut headers = Headers::new(bth);
@@ -289,13 +300,23 @@ pub(in crate::qp) fn data_packet(transport: Transport, link: &Link, wqe: &SendWq
         Operation::Send { .. }
         | Operation::Read { .. }
         | Operation::CompareSwap { .. }
-        | Operation::FetchAdd { .. } => {}
+        | Operation::FetchAdd { .. }
+        | Operation::AtomicWrite { .. }
+        | Operation::Flush { .. }
+        | Operation::LocalInvalidate { .. }
+        | Operation::Bind(_) => {}
     }
     // A solicited event belongs to messages that end in a receive completion.
     let completes_receive = match wqe.op {
         Operation::Send { .. } => true,
         Operation::Write { imm, .. } => imm.is_some(),
-        Operation::Read { .. } | Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => false,
+        Operation::Read { .. }
+        | Operation::CompareSwap { .. }
+        | Operation::FetchAdd { .. }
+        | Operation::AtomicWrite { .. }
+        | Operation::Flush { .. }
+        | Operation::LocalInvalidate { .. }
+        | Operation::Bind(_) => false,
     };
     headers.bth.solicited = is_last && completes_receive && wqe.flags.contains(SendFlags::SOLICITED);
     DataPacket {
@@ -355,6 +376,9 @@ fn opcode(op: &Operation, place: Place) -> Opcode {
         (Operation::Read { .. }, _) => Opcode::RC_READ_REQUEST,
         (Operation::CompareSwap { .. }, _) => Opcode::RC_COMPARE_SWAP,
         (Operation::FetchAdd { .. }, _) => Opcode::RC_FETCH_ADD,
+        (Operation::AtomicWrite { .. }, _) => Opcode::RC_ATOMIC_WRITE,
+        (Operation::Flush { .. }, _) => Opcode::RC_FLUSH,
+        (Operation::LocalInvalidate { .. } | Operation::Bind(_), _) => NEVER_SENT,
     }
 }
 

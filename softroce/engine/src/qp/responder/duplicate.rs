@@ -26,9 +26,14 @@ impl Qp {
                 self.make_ready(shared);
             }
             Operation::ReadRequest => self.repeat_read(shared, packet, psn),
-            Operation::CompareSwap | Operation::FetchAdd => {
-                let found = self.responder.resources.find(psn);
-                if let Some(Kind::Atomic { .. }) = found.map(|resource| resource.kind) {
+            Operation::CompareSwap | Operation::FetchAdd | Operation::AtomicWrite | Operation::Flush => {
+                let found = self.responder.resources.find(psn).map(|resource| resource.kind);
+                let is_same = match found {
+                    Some(Kind::Atomic { .. }) => packet.headers.atomic_eth.is_some(),
+                    Some(Kind::Confirmed) => packet.headers.atomic_eth.is_none(),
+                    Some(Kind::Read { .. } | Kind::None) | None => false,
+                };
+                if is_same {
                     self.responder.resources.owe_again(psn, psn);
                     self.make_ready(shared);
                 }
@@ -36,7 +41,6 @@ impl Qp {
             Operation::ReadResponse
             | Operation::Acknowledge
             | Operation::AtomicAcknowledge
-            | Operation::AtomicWrite
             | Operation::CongestionNotification => {}
         }
     }

@@ -36,16 +36,16 @@ pub(super) enum Fault {
 }
 
 /// What a fault means to both sides.
-struct Verdict {
+pub(super) struct Verdict {
     nak: Option<NakCode>,
     /// Status of the receive request that is in use, if one is.
-    status: WcStatus,
+    pub(super) status: WcStatus,
     /// Raised when no receive request is in use.
     event: EventKind,
 }
 
 impl Fault {
-    fn verdict(self) -> Verdict {
+    pub(super) fn verdict(self) -> Verdict {
         let (nak, status, event) = match self {
             Fault::OpcodeSequence
             | Fault::OpcodeInvalid
@@ -85,6 +85,7 @@ impl From<MemoryFault> for Fault {
             MemoryFault::Misaligned => Fault::Misaligned,
             MemoryFault::BadKey
             | MemoryFault::WrongPd
+            | MemoryFault::WrongQp
             | MemoryFault::AccessDenied
             | MemoryFault::OutOfBounds => Fault::RemoteAccess,
         }

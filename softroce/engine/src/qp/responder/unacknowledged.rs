@@ -1,7 +1,8 @@
 //! The responder of UC: what cannot be served is dropped without a word (IBA 9.8.2, 9.8.3).
 //!
 //! A message is whole or it does not count: after a gap, or a packet that cannot be served, the rest of it is dropped
-//! until the next one begins. The receive request of a SEND that came in part is there for the next one.
+//! until the next one begins. The receive request of a SEND that came in part is there for the next one; one that was
+//! taken out of a shared queue cannot go back, and completes in error (class E). The queue pair goes on.
 #![forbid(unsafe_code)]
 
 use roce_wire::Packet;
@@ -9,6 +10,7 @@ use verbs_api::WcStatus;
 
 use super::Message;
 use super::fault::Fault;
+use crate::cq::Solicited;
 use crate::psn::Seq;
 use crate::qp::Qp;
 use crate::shared::Shared;
@@ -27,17 +29,17 @@ impl Qp {
         if psn != r.expected {
             shared.counters.out_of_seq_request += 1;
             psn = Seq::start(bth.psn.value());
-            r.message = Message::None;
+            self.abandon_message(shared, WcStatus::RemInvReqErr);
         }
-        r.expected = psn + 1;
+        self.responder.expected = psn + 1;
         if bth
             .opcode
             .info()
             .is_some_and(|info| info.position.starts_message())
         {
             // What was under way has lost its end.
-            r.message = Message::None;
-            r.message_start = psn;
+            self.abandon_message(shared, WcStatus::RemInvReqErr);
+            self.responder.message_start = psn;
         }
         let served = self
             .admit_request(shared, packet)
@@ -51,10 +53,21 @@ impl Qp {
         }
     }
 
+    /// The rest of the message under way will not come, or does not count.
+    fn abandon_message(&mut self, shared: &mut Shared, status: WcStatus) {
+        self.responder.message = Message::None;
+        if let Some(wqe) = self.receives.abandon() {
+            let wc = self.completion(wqe.wr_id, status);
+            self.report_receive(shared, wc, Solicited::Yes);
+        }
+    }
+
     /// A message cannot be served: the peer is not told. A receive request whose memory is broken is this side's own
     /// fault, and the owner must learn of it.
     fn drop_message(&mut self, shared: &mut Shared, fault: Fault) {
-        self.responder.message = Message::None;
+        if fault != Fault::ReceiveBroken {
+            self.abandon_message(shared, fault.verdict().status);
+        }
         match fault {
             Fault::ReceiveBroken => self.fail_receive(shared, WcStatus::LocProtErr),
             Fault::NotReady => shared.counters.dropped_no_receive += 1,

@@ -1,0 +1,18 @@
+//! States of queue pairs in virtual time: transitions, draining, path migration, limits, events.
+
+#[allow(dead_code)]
+#[path = "../bench/node.rs"]
+mod node;
+#[allow(dead_code)]
+#[path = "../bench/pair.rs"]
+mod pair;
+#[allow(dead_code)]
+#[path = "../bench/raw.rs"]
+mod raw;
+
+mod completion_queue;
+mod matrix;
+mod migration;
+mod subject;
+mod table;
+mod transitions;
