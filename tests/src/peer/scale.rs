@@ -13,9 +13,9 @@ const SMALL: usize = 8;
 /// Bytes of a large one.
 const LARGE: usize = 64 << 10;
 /// Small messages that are posted together, when they are not sent one by one.
-const BURST: usize = 64;
+const BURST: usize = 16;
 const LARGE_BURST: usize = 16;
-const DEPTH: u32 = 64;
+const DEPTH: u32 = 16;
 const PATH: Path = Path {
     timeout: 16,
     retry_cnt: 7,
