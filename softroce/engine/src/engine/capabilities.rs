@@ -15,6 +15,7 @@ impl Engine {
             qp_uc: true,
             qp_ud: true,
             multicast: true,
+            qp_xrc: true,
             srq: true,
             mw_type1: true,
             mw_type2: true,

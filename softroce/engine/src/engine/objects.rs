@@ -49,7 +49,7 @@ impl Engine {
             ahs: self.address_handles.len(),
             memberships: self.groups.attachments(),
             srqs: self.shared.srqs.len(),
-            ..ObjectCounts::default()
+            xrc_domains: self.xrc_domains.len(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Posting of work requests.
 #![forbid(unsafe_code)]
 
-use roce_wire::Qpn;
+use roce_wire::{Qpn, Srqn};
 use verbs_api::{Error, ErrorKind, Payload, QpState, QpType, RecvWr, Result};
 
 use super::Engine;
@@ -45,6 +45,9 @@ impl Engine {
         if let SendOperation::SendTo { ah, remote_qpn, .. } = &request.op {
             check_handle(&self.address_handles, ah, qp.id.pd)?;
             check_datagram(&self.shared, *remote_qpn, &request.payload)?;
+        }
+        if qp.id.qp_type == QpType::XrcInitiator && !op.is_local() {
+            check_srqn(request.xrc_srqn)?;
         }
         if op.returns_data() && matches!(request.payload, Payload::Inline(_)) {
             return Err(Error::invalid(
@@ -126,6 +129,19 @@ fn check_datagram(shared: &Shared, remote_qpn: u32, payload: &Payload<'_>) -> Re
         )));
     }
     Ok(())
+}
+
+/// What an XRC initiator sends names the shared receive queue that it is for, whatever it does.
+fn check_srqn(srqn: Option<u32>) -> Result<()> {
+    match srqn {
+        Some(number) if Srqn::new(number).is_some() => Ok(()),
+        Some(number) => Err(Error::invalid(format!(
+            "{number:#x} is no number of a shared receive queue; those have 24 bits"
+        ))),
+        None => Err(Error::invalid(
+            "an XRC request needs the number of the shared receive queue that it is for",
+        )),
+    }
 }
 
 fn explain_send(refusal: SendRefusal) -> Error {
