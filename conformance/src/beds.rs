@@ -10,7 +10,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use verbs_api::{AtomicCap, CompletionQueue, Context, CqInit};
+use softroce::Softroce;
+use verbs_api::{AtomicCap, CompletionQueue, Context, CqInit, Provider};
 
 use crate::cases;
 use crate::outcome::Failure;
@@ -156,6 +157,18 @@ fn offers<C: Context>(context: &C, need: Need) -> bool {
             .is_ok_and(|cq| cq.moderate(1, 1).is_ok()),
         Need::Timestamps => can.cq_timestamps,
     }
+}
+
+/// The objects on these devices, if there are any.
+fn leftovers<'a>(contexts: impl IntoIterator<Item = &'a <Softroce as Provider>::Context>) -> Option<String> {
+    let objects = contexts
+        .into_iter()
+        .map(|context| (context.name(), context.device().objects()));
+    let left: Vec<String> = objects
+        .filter(|(_, objects)| !objects.is_zero())
+        .map(|(name, objects)| format!("{name}: {objects:?}"))
+        .collect();
+    (!left.is_empty()).then(|| left.join(", "))
 }
 
 /// FNV-1a, so that each case has its own seed, and the same one in every build.

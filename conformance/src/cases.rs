@@ -1,14 +1,17 @@
 //! All cases. Each file lists its cases first and has their functions below.
 
+mod acknowledged_events;
 mod addresses;
 mod answers;
 mod atomics;
 mod attributes;
 mod completion;
+mod completion_features;
 mod data;
 mod datagram_losses;
 mod datagrams;
 mod device;
+mod draining;
 mod events;
 mod exhaustive;
 mod faults;
@@ -77,6 +80,9 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         memory::cases(),
         completion::cases(),
         events::cases(),
+        completion_features::cases(),
+        acknowledged_events::cases(),
+        draining::cases(),
         reregistration::cases(),
         ordering_operations::cases(),
         regions::cases(),

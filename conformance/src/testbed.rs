@@ -183,6 +183,12 @@ pub trait Testbed: Sized {
         let _ = (side, up);
     }
 
+    /// The objects that exist on the devices, in words, where the bed can tell and there are any. A case has destroyed
+    /// all that it made.
+    fn leftovers(&self) -> Option<String> {
+        None
+    }
+
     /// Write the packets seen so far to a file, where the bed has seen them.
     fn save_capture(&self, path: &std::path::Path) -> Option<std::io::Result<()>> {
         let _ = path;

@@ -8,7 +8,7 @@ use softroce::Softroce;
 use softroce_sim::{Link, Time, World};
 use verbs_api::{Context as _, PortState, Provider};
 
-use super::{BedOptions, offers};
+use super::{BedOptions, leftovers, offers};
 use crate::outcome::Failure;
 use crate::testbed::{Activity, Family, Fate, Need, Network, Passing, Rule, Side, Testbed};
 
@@ -109,6 +109,10 @@ impl Testbed for SimBed {
             return;
         };
         self.world.set_port(side.index(), state, port.active_mtu, gids);
+    }
+
+    fn leftovers(&self) -> Option<String> {
+        leftovers(self.ends.iter().chain(&self.other_family))
     }
 
     fn save_capture(&self, path: &std::path::Path) -> Option<std::io::Result<()>> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use softroce::{Options, ProgressMode, Softroce};
 use verbs_api::{ErrorKind, Provider};
 
-use super::{BedOptions, offers};
+use super::{BedOptions, leftovers, offers};
 use crate::outcome::Failure;
 use crate::testbed::{Activity, Family, Need, Side, Testbed};
 
@@ -120,6 +120,10 @@ impl Testbed for UdpBed {
             Need::BothFamilies => UdpSocket::bind((IPV6, 0)).is_ok(),
             _ => offers(&self.ends[0], need),
         }
+    }
+
+    fn leftovers(&self) -> Option<String> {
+        leftovers(self.ends.iter().chain(self.other_family.get()))
     }
 
     fn slack(&self) -> Duration {

@@ -11,6 +11,9 @@ mod pair;
 mod raw;
 
 mod completion_queue;
+mod draining;
+mod events;
+mod limits;
 mod matrix;
 mod migration;
 mod subject;
