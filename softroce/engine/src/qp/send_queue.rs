@@ -1,5 +1,6 @@
 //! The send queue: a ring of work requests, allocated once.
 
+use roce_wire::Srqn;
 use verbs_api::{Payload, SendFlags, Sge, WcStatus};
 
 use super::operation::{Operation, SendTail};
@@ -25,6 +26,8 @@ pub(crate) struct SendWqe {
     pub(crate) is_signaled: bool,
     /// Bytes of the whole message.
     pub(crate) length: u32,
+    /// XRC: the shared receive queue that it is for.
+    pub(crate) srq: Option<Srqn>,
     source: Source,
     /// First and last PSN; valid once the request has begun.
     pub(crate) first: Seq,
@@ -85,6 +88,7 @@ impl SendQueue {
             flags: SendFlags::empty(),
             is_signaled: false,
             length: 0,
+            srq: None,
             source: Source::Sges(0),
             first: Seq::default(),
             last: Seq::default(),
@@ -190,6 +194,7 @@ impl SendQueue {
         wqe.flags = request.flags;
         wqe.is_signaled = is_signaled;
         wqe.length = length as u32;
+        wqe.srq = request.xrc_srqn.and_then(Srqn::new);
         wqe.source = source;
         wqe.is_asked_again = false;
         self.tail += 1;
