@@ -10,6 +10,9 @@ use crate::raw::Raw;
 
 const PSN: u32 = 0xab_cdef;
 
+type Answer = fn(&mut Raw);
+type Target = fn(&Raw) -> RemoteAddr;
+
 fn post_inline(raw: &mut Raw, wr_id: u64, remote: RemoteAddr, bytes: &[u8]) -> verbs_api::Result<()> {
     let request = SendRequest {
         wr_id,
@@ -113,7 +116,7 @@ fn it_counts_against_max_rd_atomic() {
 
 #[test]
 fn answers_of_another_shape_fail_it() {
-    let answers: [(fn(&mut Raw), WcStatus); 3] = [
+    let answers: [(Answer, WcStatus); 3] = [
         (
             |raw| raw.read_response(Opcode::RC_READ_RESPONSE_ONLY, 0, &[0; 8]),
             WcStatus::LocLenErr,
@@ -194,7 +197,7 @@ fn a_repeated_request_is_answered_again_and_not_executed_again() {
 
 #[test]
 fn what_the_responder_refuses_is_not_written() {
-    let refused: [(&str, Access, fn(&Raw) -> RemoteAddr, u32, usize, NakCode); 7] = [
+    let refused: [(&str, Access, Target, u32, usize, NakCode); 7] = [
         (
             "right",
             all_access(),

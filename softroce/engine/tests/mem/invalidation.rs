@@ -11,6 +11,9 @@ use crate::{at, bind_type1, bind_type2, remote_access, settle, with_tag};
 
 const PSN: u32 = 0xab_cdef;
 
+/// Sets up a key to be invalidated.
+type Make = fn(&mut Raw) -> RKey;
+
 /// A connection with a window of type 2 bound through it.
 fn bound() -> (Raw, MwId, RKey) {
     let mut raw = Raw::new();
@@ -69,7 +72,7 @@ fn an_invalidated_window_is_closed_and_may_be_bound_again() {
 
 #[test]
 fn invalidating_what_is_no_bound_window_of_type_2_of_this_queue_pair_fails() {
-    let cases: [(&str, fn(&mut Raw) -> RKey); 6] = [
+    let cases: [(&str, Make); 6] = [
         ("no key", |_| crate::node::BAD_RKEY),
         ("the key of a region", |raw| raw.node.mr.rkey),
         ("a window of type 1", |raw| {
@@ -145,7 +148,7 @@ fn a_send_invalidates_the_window_and_its_receive_says_so() {
 
 #[test]
 fn a_send_that_cannot_invalidate_ends_the_queue_pair_without_a_nak() {
-    let cases: [(&str, fn(&mut Raw) -> RKey); 4] = [
+    let cases: [(&str, Make); 4] = [
         ("no key", |_| crate::node::BAD_RKEY),
         ("the key of a region", |raw| raw.node.mr.rkey),
         ("another tag", |raw| with_tag(bind(raw).1, 3)),
