@@ -7,7 +7,7 @@ use verbs_api::{Error, MwType, RKey, RemoteAddr, Result, WcOpcode};
 use crate::SendOperation;
 use crate::memory::{Bind, check_window_access};
 
-/// What a queued request does: the operations of a reliable connection.
+/// What a queued request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Send {
@@ -64,6 +64,12 @@ impl Operation {
             SendOperation::Send { imm: Some(imm) } => Operation::Send {
                 tail: SendTail::Immediate(imm),
             },
+            SendOperation::SendTo { imm: None, .. } => Operation::Send {
+                tail: SendTail::Plain,
+            },
+            SendOperation::SendTo { imm: Some(imm), .. } => Operation::Send {
+                tail: SendTail::Immediate(imm),
+            },
             SendOperation::SendWithInvalidate { rkey } => Operation::Send {
                 tail: SendTail::Invalidate(rkey),
             },
@@ -109,9 +115,6 @@ impl Operation {
                     length,
                     access,
                 })
-            }
-            SendOperation::SendTo { .. } => {
-                return Err(Error::unsupported("datagrams on a connected queue pair"));
             }
         })
     }
