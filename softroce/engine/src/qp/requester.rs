@@ -8,7 +8,8 @@
 use roce_wire::{Psn, RnrTimer};
 use verbs_api::{QpAttr, QpState, SendFlags, WcStatus};
 
-use super::send_queue::{LocalFault, Operation, SendQueue, packets_of};
+use super::operation::Operation;
+use super::send_queue::{LocalFault, SendQueue, packets_of};
 use super::{Qp, Turn};
 use crate::Time;
 use crate::batch::TxBatch;
@@ -40,6 +41,8 @@ pub(super) enum Hold {
     Nothing,
     /// The responder was not ready; try again then, and send nothing until then.
     Rnr(Time),
+    /// What nobody acknowledges has its rate, and this one has its turn then.
+    Rate(Time),
 }
 
 /// How careful to be.
@@ -380,10 +383,10 @@ impl Qp {
 
     fn release_window(&mut self, shared: &mut Shared) {
         let r = &mut self.requester;
-        r.packets_out = 0;
+        let packets = std::mem::take(&mut r.packets_out);
         let charge = std::mem::take(&mut r.charge);
         if let Some(link) = self.link {
-            shared.peers.get_mut(link.peer).refund(charge);
+            shared.peers.get_mut(link.peer).refund(charge, packets);
             shared.wake_waiting(link.peer);
         }
     }
