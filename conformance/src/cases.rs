@@ -42,6 +42,7 @@ mod reregistration;
 mod responder;
 mod segmentation;
 mod send_errors;
+mod shared_queues;
 mod shared_receives;
 mod states;
 mod transitions;
@@ -85,6 +86,7 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         memory::cases(),
         completion::cases(),
         events::cases(),
+        shared_queues::cases(),
         crowds::cases(),
         corners::cases(),
         progress::cases(),
