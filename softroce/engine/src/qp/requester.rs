@@ -41,6 +41,8 @@ pub(super) enum Hold {
     Nothing,
     /// The responder was not ready; try again then, and send nothing until then.
     Rnr(Time),
+    /// What nobody acknowledges has its rate, and this one has its turn then.
+    Rate(Time),
 }
 
 /// How careful to be.
