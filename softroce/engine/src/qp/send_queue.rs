@@ -1,6 +1,6 @@
 //! The send queue: a ring of work requests, allocated once.
 
-use roce_wire::{Feth, FlushPlacement, FlushSelectivity};
+use roce_wire::{Feth, FlushPlacement, FlushSelectivity, Srqn};
 use verbs_api::{Error, MwType, Payload, RKey, RemoteAddr, Result, SendFlags, Sge, WcOpcode, WcStatus};
 
 use crate::memory::{Bind, check_window_access};
@@ -207,6 +207,8 @@ pub(crate) struct SendWqe {
     pub(crate) is_signaled: bool,
     /// Bytes of the whole message.
     pub(crate) length: u32,
+    /// XRC: the shared receive queue that it is for.
+    pub(crate) srq: Option<Srqn>,
     source: Source,
     /// First and last PSN; valid once the request has begun.
     pub(crate) first: Seq,
@@ -267,6 +269,7 @@ impl SendQueue {
             flags: SendFlags::empty(),
             is_signaled: false,
             length: 0,
+            srq: None,
             source: Source::Sges(0),
             first: Seq::default(),
             last: Seq::default(),
@@ -372,6 +375,7 @@ impl SendQueue {
         wqe.flags = request.flags;
         wqe.is_signaled = is_signaled;
         wqe.length = length as u32;
+        wqe.srq = request.xrc_srqn.and_then(Srqn::new);
         wqe.source = source;
         wqe.is_asked_again = false;
         self.tail += 1;
