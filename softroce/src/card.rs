@@ -130,6 +130,10 @@ impl Card {
             engine.handle_timeout(now);
             done.acted = true;
         }
+        if received == 0 {
+            // A program that polls without end leaves nothing to the background thread, this neither.
+            self.look_at_port();
+        }
         if received == 0 && !done.acted && !held && self.gathered.0 == 0 && !self.engine.has_output() {
             return done; // The most frequent round of a program that polls: nothing there.
         }

@@ -293,6 +293,7 @@ impl Fabric for UdpFabric {
             self.interface = interface;
         } else {
             self.interface.is_up = false;
+            self.interface.addresses.clear();
         }
         self.interface.port(self.own.ip())
     }
