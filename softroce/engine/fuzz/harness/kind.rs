@@ -34,7 +34,7 @@ const fn kind(qp_type: QpType, start: QpState, receives: Receives) -> Kind {
 }
 
 /// All queue pairs, by their index.
-pub const KINDS: [Kind; 15] = [
+pub const KINDS: [Kind; 16] = [
     kind(QpType::Rc, QpState::Reset, Receives::Own),
     kind(QpType::Rc, QpState::Init, Receives::Own),
     kind(QpType::Rc, QpState::Rtr, Receives::Own),
@@ -50,13 +50,14 @@ pub const KINDS: [Kind; 15] = [
     kind(QpType::XrcInitiator, QpState::Rts, Receives::None),
     kind(QpType::XrcTarget, QpState::Rtr, Receives::Xrc),
     kind(QpType::XrcTarget, QpState::Rts, Receives::Xrc),
+    kind(QpType::Gsi, QpState::Rts, Receives::Own),
 ];
 /// Index of the one with the small completion queue.
 pub const ON_SMALL_CQ: usize = 4;
 /// Of the first ones, which are of reliable connections: more often than not one that is up.
 pub const RC_VICTIMS: [usize; 16] = [3, 3, 3, 3, 3, 3, 2, 2, 4, 4, 5, 5, 0, 1, 6, 3];
 /// All others.
-pub const OTHER_VICTIMS: [usize; 8] = [7, 8, 9, 10, 11, 12, 13, 14];
+pub const OTHER_VICTIMS: [usize; 9] = [7, 8, 9, 10, 11, 12, 13, 14, 15];
 
 /// Number of the queue pair that `index` talks to.
 pub fn peer_qpn(index: usize) -> u32 {
@@ -93,7 +94,7 @@ pub fn attributes(index: usize, state: QpState) -> QpAttr {
     match state {
         QpState::Init => QpAttr {
             pkey_index: Some(0),
-            port: Some(1),
+            port: (qp_type != QpType::Gsi).then_some(1),
             access: (!is_datagram).then(all_access),
             qkey: is_datagram.then_some(QKEY),
             ..attr

@@ -5,13 +5,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use roce_wire::icrc::{self, Flow};
 use roce_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, FlushPlacement, FlushSelectivity, Headers, ICRC_LEN,
-    Ieth, ImmDt, Msn, Opcode, PKey, Psn, QKey, Qpn, RKey, ROCE_V2_PORT, Reth, Srqn, Syndrome, XrcEth, pad_len,
+    Ieth, ImmDt, Msn, Opcode, PKey, Psn, QKey, Qpn, RKey, ROCE_V2_PORT, Reth, Srqn, Syndrome, XrcEth,
+    pad_len,
 };
 use verbs_api::QpType;
 
 use super::input::Input;
-use super::memory::{ALL_REGIONS, REGION_BYTES, iova_of};
 use super::kind::{KINDS, QKEY};
+use super::memory::{ALL_REGIONS, REGION_BYTES, iova_of};
 use super::world::{ALT_OWN_IP, ALT_PEER_IP, OWN_IP, PEER_IP, World};
 
 const STRANGER_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 3));

@@ -130,9 +130,21 @@ fn change_queues(world: &mut World, input: &mut Input<'_>) {
         1 => drop(world.engine.resize_cq(world.small_cq, small)),
         2 => world.engine.moderate_cq(world.cq, value & 7, value >> 3).unwrap(),
         3 => world.engine.stamp_cq(world.cq).unwrap(),
-        4 => drop(world.engine.modify_srq(world.now, world.srq.id, None, Some(small & 0xf))),
-        5 => drop(world.engine.modify_srq(world.now, world.srq.id, Some(small & 0x1f), None)),
-        6 => drop(world.engine.modify_srq(world.now, world.xrc_srq.id, None, Some(small & 0xf))),
+        4 => drop(
+            world
+                .engine
+                .modify_srq(world.now, world.srq.id, None, Some(small & 0xf)),
+        ),
+        5 => drop(
+            world
+                .engine
+                .modify_srq(world.now, world.srq.id, Some(small & 0x1f), None),
+        ),
+        6 => drop(
+            world
+                .engine
+                .modify_srq(world.now, world.xrc_srq.id, None, Some(small & 0xf)),
+        ),
         _ => drop(world.engine.query_srq(world.srq.id)),
     }
 }
@@ -175,7 +187,7 @@ fn post_send(world: &mut World, input: &mut Input<'_>) {
     let kind = KINDS[index];
     let imm = if index & 1 == 0 { Some(9) } else { None };
     let op = match input.byte() % 12 {
-        0 if kind.qp_type == QpType::Ud => SendOperation::SendTo {
+        0 if matches!(kind.qp_type, QpType::Ud | QpType::Gsi) => SendOperation::SendTo {
             ah: world.ah,
             remote_qpn: peer_qpn(index),
             remote_qkey: QKEY,
@@ -183,7 +195,7 @@ fn post_send(world: &mut World, input: &mut Input<'_>) {
         },
         0 => SendOperation::Send { imm: None },
         1 => SendOperation::Send { imm: Some(7) },
-        2 if kind.qp_type == QpType::Ud => SendOperation::SendTo {
+        2 if matches!(kind.qp_type, QpType::Ud | QpType::Gsi) => SendOperation::SendTo {
             ah: world.ah,
             remote_qpn: peer_qpn(index),
             remote_qkey: u32::MAX,

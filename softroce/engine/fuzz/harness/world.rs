@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use roce_wire::{Operation, Transport, parse};
 use softroce_engine::{
-    Acks, AddressHandle, CompletionRing, Config, CqId, Engine, MrInfo, MwId, PdId, PortConfig, QpConfig, RxMeta,
-    SrqConfig, SrqHandle, Time, TxBatch, XrcDomainId,
+    Acks, AddressHandle, CompletionRing, Config, CqId, Engine, MrInfo, MwId, PdId, PortConfig, QpConfig,
+    RxMeta, SrqConfig, SrqHandle, Time, TxBatch, XrcDomainId,
 };
 use verbs_api::{
-    Access, Gid, GidEntry, GidType, Mtu, MwType, PortState, QpCap, QpState, QpType, SqSigType, WcOpcode, WcStatus,
+    Access, Gid, GidEntry, GidType, Mtu, MwType, PortState, QpCap, QpState, QpType, SqSigType, WcOpcode,
+    WcStatus,
 };
 
 use super::kind::{KINDS, ON_SMALL_CQ, Receives, attributes, peer_qpn, vector};
@@ -414,7 +415,10 @@ fn note_sent(qps: &mut [Tracked], bytes: &[u8]) {
     let bth = packet.headers.bth;
     let index = bth.dest_qp.value() - peer_qpn(0);
     let qp = &mut qps[index as usize];
-    let info = bth.opcode.info().expect("what the engine sends is no reserved opcode");
+    let info = bth
+        .opcode
+        .info()
+        .expect("what the engine sends is no reserved opcode");
     let allowance = match info.operation {
         Operation::Acknowledge => &mut qp.acks_allowed,
         Operation::AtomicAcknowledge | Operation::ReadResponse => &mut qp.responses_allowed,
