@@ -1,6 +1,7 @@
 //! The provider through the traits that programs use.
 
 mod events;
+mod kinds;
 mod lifetimes;
 mod manual;
 mod pair;
