@@ -18,9 +18,11 @@ mod faults;
 mod flush;
 mod headers;
 mod invalidation;
+mod limits;
 mod local_errors;
 mod malformed;
 mod memory;
+mod migration;
 mod mix;
 mod multicast;
 mod not_ready;
@@ -80,6 +82,8 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         memory::cases(),
         completion::cases(),
         events::cases(),
+        limits::cases(),
+        migration::cases(),
         completion_features::cases(),
         acknowledged_events::cases(),
         draining::cases(),

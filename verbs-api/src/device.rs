@@ -72,6 +72,10 @@ pub struct DeviceAttr {
 /// Bits of [`DeviceAttr::device_cap_flags`] that providers of ours set; the numbers are `IBV_DEVICE_*`, and of the upper
 /// half those of the kernel's interface, which C programs meet as bare numbers.
 pub mod device_caps {
+    /// A shared receive queue can be resized.
+    pub const SRQ_RESIZE: u64 = 1 << 13;
+    /// XRC queue pairs.
+    pub const XRC: u64 = 1 << 20;
     /// Memory windows.
     pub const MEM_WINDOW: u64 = 1 << 17;
     /// Invalidation, local and by SEND.

@@ -16,6 +16,7 @@ use crate::pd::{self, ProtectionDomains};
 use crate::qp_table::QpTable;
 use crate::shared::Shared;
 use crate::srq::SharedReceiveQueues;
+use crate::xrc::XrcDomains;
 use crate::{Config, Counters, CqId, EngineEvent, MrId, MrInfo, PdId, PortConfig, SrqId, Time, XrcDomainId};
 
 mod address;
@@ -26,6 +27,7 @@ mod dispatch;
 mod modify;
 mod multicast;
 mod objects;
+mod parts;
 mod post;
 mod queue_pair;
 mod srq;
@@ -53,8 +55,10 @@ const CA_ACK_DELAY_CODE: u8 = 15;
 
 /// What the device can do besides (`IBV_DEVICE_*`): it counts foreign P_Keys, migrates paths, checks the current state
 /// that a caller believes in, tells when its port comes up, has a system image GUID, sends RNR NAKs, and
-/// has its features of memory.
-const DEVICE_CAPS: u64 = 1 << 1 | 1 << 4 | 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | MEMORY_CAPS;
+/// has the features that follow.
+const DEVICE_CAPS: u64 = 1 << 1 | 1 << 4 | 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | SERVICE_CAPS | MEMORY_CAPS;
+/// Of these, shared receive queues and services.
+const SERVICE_CAPS: u64 = device_caps::SRQ_RESIZE | device_caps::XRC;
 /// Of these, those of memory. FLUSH to persistence is none: the engine cannot tell what memory is persistent.
 const MEMORY_CAPS: u64 = device_caps::MEM_WINDOW
     | device_caps::MEM_WINDOW_TYPE_2B
@@ -75,6 +79,7 @@ pub struct Engine {
     /// The addresses of the GID table.
     addresses: Vec<IpAddr>,
     pds: ProtectionDomains,
+    xrc_domains: XrcDomains,
     qps: QpTable,
     shared: Shared,
     bad_pkeys: u16,
@@ -140,6 +145,7 @@ impl Engine {
             },
             addresses: Vec::new(),
             pds: ProtectionDomains::new(),
+            xrc_domains: XrcDomains::new(),
             qps: QpTable::new(config.qpn_base, config.qpn_count, start),
             shared,
             bad_pkeys: 0,

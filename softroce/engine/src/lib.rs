@@ -38,6 +38,7 @@ mod slots;
 mod srq;
 mod time;
 mod timer;
+mod xrc;
 
 pub use batch::{Acks, Path, RxMeta, TxBatch, TxPacket};
 pub use config::{Config, PortConfig};

@@ -21,9 +21,10 @@ mod responder;
 mod send_queue;
 pub(crate) mod transition;
 mod unreliable;
+mod xrc_target;
 
 use roce_wire::icrc::{Flow, FlowCrc, Verdict};
-use roce_wire::{Qpn, ROCE_V2_PORT};
+use roce_wire::{Qpn, ROCE_V2_PORT, Transport};
 use verbs_api::{QpAttr, QpCap, QpState, QpType, RecvWr, SqSigType, Wc, WcStatus};
 
 use crate::memory::Accessor;
@@ -34,6 +35,7 @@ pub(crate) use link::{Link, PARTITION};
 pub(crate) use receive_queue::{ReceiveQueue, RecvWqe, Refusal as ReceiveRefusal};
 pub(crate) use receive_source::{Held, ReceiveSource};
 pub(crate) use send_queue::{Operation, Refusal as SendRefusal, SendQueue};
+pub(crate) use xrc_target::XrcTarget;
 
 use migration::Migration;
 use requester::Requester;
@@ -155,7 +157,7 @@ impl Qp {
     /// As it reaches for memory on its peer's behalf.
     pub(crate) fn accessor(&self) -> Accessor {
         Accessor {
-            pd: self.id.pd,
+            pd: self.receives.remote_pd(self.id.pd),
             qpn: self.id.qpn,
         }
     }
@@ -286,14 +288,45 @@ impl Qp {
     /// The shared receive queue that it was created with.
     pub(crate) fn srq(&self) -> Option<SrqId> {
         match self.receives {
-            ReceiveSource::Own(_) => None,
+            ReceiveSource::Own(_) | ReceiveSource::Named(_) | ReceiveSource::Nowhere => None,
             ReceiveSource::Shared { srq, .. } => Some(srq),
+        }
+    }
+
+    /// What it is as an XRC target, if it is one.
+    pub(crate) fn xrc_target(&self) -> Option<&XrcTarget> {
+        match &self.receives {
+            ReceiveSource::Own(_) | ReceiveSource::Shared { .. } | ReceiveSource::Nowhere => None,
+            ReceiveSource::Named(target) => Some(target),
+        }
+    }
+
+    /// As [`Self::xrc_target`].
+    pub(crate) fn xrc_target_mut(&mut self) -> Option<&mut XrcTarget> {
+        match &mut self.receives {
+            ReceiveSource::Own(_) | ReceiveSource::Shared { .. } | ReceiveSource::Nowhere => None,
+            ReceiveSource::Named(target) => Some(target),
+        }
+    }
+
+    /// A shared receive queue of XRC is gone.
+    pub(crate) fn forget_srq(&mut self, srq: SrqId) {
+        self.receives.forget(srq);
+    }
+
+    /// The transport that its packets say.
+    fn transport(&self) -> Transport {
+        match self.id.qp_type {
+            QpType::Rc | QpType::RawPacket => Transport::Rc,
+            QpType::Uc => Transport::Uc,
+            QpType::Ud | QpType::Gsi => Transport::Ud,
+            QpType::XrcInitiator | QpType::XrcTarget => Transport::Xrc,
         }
     }
 
     /// Whether its completions go there.
     pub(crate) fn uses_cq(&self, cq: CqId) -> bool {
-        self.id.send_cq == Some(cq) || self.id.recv_cq == Some(cq)
+        self.id.send_cq == Some(cq) || self.id.recv_cq == Some(cq) || self.receives.uses_cq(cq)
     }
 
     /// Whether there is anything left to fail.

@@ -186,7 +186,6 @@ impl SharedReceiveQueues {
     }
 
     /// The queue that has this number on the wire.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for XRC"))]
     pub(crate) fn numbered(&self, number: u32) -> Option<(SrqId, &SharedReceiveQueue)> {
         let id = self.queues.id_at(number.checked_sub(self.first_number)?)?;
         Some((SrqId(id), self.queues.get(id)?))

@@ -13,6 +13,7 @@ impl Engine {
         Capabilities {
             qp_rc: true,
             qp_uc: true,
+            qp_xrc: true,
             srq: true,
             mw_type1: true,
             mw_type2: true,

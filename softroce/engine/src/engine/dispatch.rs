@@ -51,7 +51,7 @@ impl Engine {
             return Err(Drop::WrongAddress);
         }
         let qp = self.qps.get_mut(bth.dest_qp.value()).ok_or(Drop::UnknownQp)?;
-        if !speaks(qp.id.qp_type, bth.opcode.transport()) {
+        if !speaks(qp.id.qp_type, bth.opcode.transport(), half) {
             return Err(Drop::WrongTransport);
         }
         let admits = match (half, qp.state) {
@@ -128,13 +128,17 @@ fn half_of(packet: &Packet<'_>) -> Result<Half, Drop> {
     }
 }
 
-/// Whether packets of a transport are for queue pairs of this type.
-fn speaks(qp_type: QpType, transport: Transport) -> bool {
+/// Whether packets of a transport, for this half, are for queue pairs of this type.
+fn speaks(qp_type: QpType, transport: Transport, half: Half) -> bool {
     match transport {
         Transport::Rc => qp_type == QpType::Rc,
         Transport::Uc => qp_type == QpType::Uc,
         Transport::Ud => matches!(qp_type, QpType::Ud | QpType::Gsi),
-        Transport::Xrc => matches!(qp_type, QpType::XrcInitiator | QpType::XrcTarget),
+        Transport::Xrc => match half {
+            Half::Responder => qp_type == QpType::XrcTarget,
+            Half::Requester => qp_type == QpType::XrcInitiator,
+            Half::Congestion => false,
+        },
         // Congestion notifications go to those who have a connection.
         Transport::Cnp => !matches!(qp_type, QpType::Ud | QpType::Gsi | QpType::RawPacket),
         Transport::Rd | Transport::Manufacturer => false,

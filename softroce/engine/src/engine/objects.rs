@@ -47,6 +47,7 @@ impl Engine {
             cqs: self.shared.cqs.len(),
             qps: self.qps.len(),
             srqs: self.shared.srqs.len(),
+            xrc_domains: self.xrc_domains.len(),
             ..ObjectCounts::default()
         }
     }

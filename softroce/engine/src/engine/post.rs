@@ -1,6 +1,7 @@
 //! Posting of work requests.
 #![forbid(unsafe_code)]
 
+use roce_wire::Srqn;
 use verbs_api::{Error, ErrorKind, Payload, QpState, QpType, RecvWr, Result};
 
 use super::Engine;
@@ -38,6 +39,9 @@ impl Engine {
             }
         }
         check_service(qp.id.qp_type, &request.op)?;
+        if qp.id.qp_type == QpType::XrcInitiator && !op.is_local() {
+            check_srqn(request.xrc_srqn)?;
+        }
         if op.returns_data() && matches!(request.payload, Payload::Inline(_)) {
             return Err(Error::invalid(
                 "READs and atomics return data, which cannot be inline",
@@ -98,6 +102,19 @@ fn check_service(qp_type: QpType, op: &SendOperation) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// What an XRC initiator sends names the shared receive queue that it is for, whatever it does.
+fn check_srqn(srqn: Option<u32>) -> Result<()> {
+    match srqn {
+        Some(number) if Srqn::new(number).is_some() => Ok(()),
+        Some(number) => Err(Error::invalid(format!(
+            "{number:#x} is no number of a shared receive queue; those have 24 bits"
+        ))),
+        None => Err(Error::invalid(
+            "an XRC request needs the number of the shared receive queue that it is for",
+        )),
+    }
 }
 
 fn explain_send(refusal: SendRefusal) -> Error {

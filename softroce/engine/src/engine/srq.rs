@@ -3,9 +3,10 @@
 
 use verbs_api::{Error, ErrorKind, RecvWr, Result, SrqAttr};
 
+use super::parts::Part;
 use super::{Engine, MAX_SGE, MAX_WR};
 use crate::qp::ReceiveRefusal;
-use crate::srq::SharedReceiveQueue;
+use crate::srq::{SharedReceiveQueue, XrcPart};
 use crate::{CqId, PdId, SrqId, Time, XrcDomainId};
 
 /// What a shared receive queue is created from.
@@ -54,16 +55,15 @@ impl Engine {
                 init.limit, init.max_wr
             )));
         }
-        if init.xrc.is_some() {
-            return Err(Error::unsupported("XRC"));
-        }
-        self.pds.retain(init.pd)?;
+        let xrc = init.xrc.map(|(domain, cq)| XrcPart { domain, cq });
+        let parts = parts(init.pd, xrc);
+        self.retain_parts(&parts)?;
         let attr = SrqAttr {
             max_wr: init.max_wr,
             max_sge: init.max_sge,
             limit: init.limit,
         };
-        let queue = SharedReceiveQueue::new(init.pd, &attr, None);
+        let queue = SharedReceiveQueue::new(init.pd, &attr, xrc);
         match self.shared.srqs.insert(queue) {
             Ok((id, srqn)) => {
                 // Its limit can fire once before the driver looks.
@@ -71,7 +71,7 @@ impl Engine {
                 Ok(SrqHandle { id, srqn, attr })
             }
             Err(error) => {
-                self.pds.release(init.pd);
+                self.release_parts(&parts);
                 Err(error)
             }
         }
@@ -103,9 +103,15 @@ impl Engine {
     }
 
     /// Destroy it, and what is queued with it. EBUSY while a queue pair uses it.
+    ///
+    /// XRC targets use it only as long as somebody names it: a message that has begun with one of its requests is
+    /// refused from now on.
     pub fn destroy_srq(&mut self, srq: SrqId) -> Result<()> {
         let queue = self.shared.srqs.remove(srq)?;
-        self.pds.release(queue.pd);
+        if queue.xrc.is_some() {
+            self.qps.iter_mut().for_each(|qp| qp.forget_srq(srq));
+        }
+        self.release_parts(&parts(queue.pd, queue.xrc));
         Ok(())
     }
 
@@ -126,6 +132,15 @@ impl Engine {
             )),
         })
     }
+}
+
+/// What it is made of.
+fn parts(pd: PdId, xrc: Option<XrcPart>) -> Vec<Part> {
+    let mut parts = vec![Part::Pd(pd)];
+    if let Some(XrcPart { domain, cq }) = xrc {
+        parts.extend([Part::XrcDomain(domain), Part::Cq(cq)]);
+    }
+    parts
 }
 
 fn check_size(name: &str, wanted: u32, limit: u32) -> Result<()> {

@@ -6,6 +6,7 @@
 
 use verbs_api::{EventKind, QpState, Wc, WcStatus};
 
+use super::receive_source::Finished;
 use super::{Qp, is_reliable};
 use crate::cq::Solicited;
 use crate::shared::Shared;
@@ -58,9 +59,8 @@ impl Qp {
     /// The receive request of the message under way fails, or the next one, and with it the queue pair.
     pub(crate) fn fail_receive(&mut self, shared: &mut Shared, status: WcStatus) {
         self.receives.begin(shared);
-        if let Some(wqe) = self.receives.finish() {
-            let wc = self.completion(wqe.wr_id, status);
-            self.report_receive(shared, wc, Solicited::Yes);
+        if let Some(finished) = self.receives.finish() {
+            self.report_failed_receive(shared, finished, status);
         }
         self.fail(shared);
     }
@@ -73,9 +73,8 @@ impl Qp {
 
     /// Its own receive requests; of a shared queue the one that it holds.
     pub(super) fn flush_receives(&mut self, shared: &mut Shared) {
-        while let Some(wqe) = self.receives.finish() {
-            let wc = self.completion(wqe.wr_id, WcStatus::WrFlushErr);
-            self.report_receive(shared, wc, Solicited::Yes);
+        while let Some(finished) = self.receives.finish() {
+            self.report_failed_receive(shared, finished, WcStatus::WrFlushErr);
         }
     }
 
@@ -99,9 +98,20 @@ impl Qp {
     }
 
     /// Put the completion of a receive where it belongs.
-    pub(super) fn report_receive(&self, shared: &mut Shared, wc: Wc, solicited: Solicited) {
-        if let Some(cq) = self.id.recv_cq {
+    pub(super) fn report_receive(
+        &self,
+        shared: &mut Shared,
+        finished: Finished,
+        wc: Wc,
+        solicited: Solicited,
+    ) {
+        if let Some(cq) = finished.cq.or(self.id.recv_cq) {
             shared.complete(cq, wc, solicited);
         }
+    }
+
+    pub(super) fn report_failed_receive(&self, shared: &mut Shared, finished: Finished, status: WcStatus) {
+        let wc = self.completion(finished.wr_id, status);
+        self.report_receive(shared, finished, wc, Solicited::Yes);
     }
 }

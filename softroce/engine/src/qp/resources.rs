@@ -3,6 +3,7 @@
 
 use roce_wire::RKey;
 
+use crate::PdId;
 use crate::psn::Seq;
 
 /// The last `max_dest_rd_atomic` READs and atomics, answered ones included.
@@ -33,6 +34,8 @@ pub(super) enum Kind {
         va: u64,
         rkey: RKey,
         length: u32,
+        /// The domain that the key was good in: later requests of an XRC connection may go to another one.
+        pd: PdId,
     },
     Atomic {
         original: u64,

@@ -8,6 +8,7 @@ use super::resources::{Debt, Kind, Reason, Resource};
 use super::responder::Urgency;
 use super::{Link, Qp, Turn, is_reliable};
 use crate::batch::{Acks, TxBatch};
+use crate::memory::Accessor;
 use crate::psn::Seq;
 use crate::shared::Shared;
 
@@ -118,7 +119,7 @@ impl Qp {
                 self.responder.resources.owe(next, Debt::Nothing);
                 Some(len)
             }
-            Kind::Read { va, rkey, length } => {
+            Kind::Read { va, rkey, length, pd } => {
                 let offset = u64::from(next - resource.first) * u64::from(link.mtu);
                 let payload_len = (u64::from(length) - offset).min(u64::from(link.mtu)) as usize;
                 let opcode = match (next == start, next == end) {
@@ -133,12 +134,8 @@ impl Qp {
                 let payload = emit(&headers, batch.push(link.path, len)?, payload_len);
                 let at = va.wrapping_add(offset);
                 let rkey = verbs_api::RKey(rkey.0);
-                if payload_len > 0
-                    && shared
-                        .memory
-                        .read_remote(self.accessor(), rkey, at, payload)
-                        .is_err()
-                {
+                let who = Accessor { pd, qpn: self.id.qpn };
+                if payload_len > 0 && shared.memory.read_remote(who, rkey, at, payload).is_err() {
                     batch.pop();
                     self.stop_response(shared, next, reason);
                     return Some(0);
@@ -208,7 +205,8 @@ impl Qp {
     }
 
     fn acknowledge_headers(&self, link: &Link, psn: Psn, syndrome: Syndrome) -> Headers {
-        let mut headers = Headers::new(link.bth(Opcode::RC_ACKNOWLEDGE, psn));
+        let opcode = Opcode::RC_ACKNOWLEDGE.of(self.transport());
+        let mut headers = Headers::new(link.bth(opcode, psn));
         headers.aeth = Some(Aeth {
             syndrome,
             msn: self.responder.msn(),
@@ -218,7 +216,7 @@ impl Qp {
 
     fn response_headers(&self, link: &Link, opcode: Opcode, psn: Seq) -> Headers {
         let mut headers = self.acknowledge_headers(link, psn.psn(), Syndrome::ACK);
-        headers.bth.opcode = opcode;
+        headers.bth.opcode = opcode.of(self.transport());
         headers
     }
 }

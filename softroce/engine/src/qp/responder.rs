@@ -198,6 +198,7 @@ impl Qp {
             Ordering::Greater => self.handle_gap(shared, psn),
             Ordering::Equal => {
                 self.responder.silence = Silence::No;
+                self.receives.note_request(shared, packet);
                 match self.admit_request(shared, packet) {
                     Ok(info) => match self.execute(shared, packet, info) {
                         Ok(()) => self.note_accepted(shared, packet, psn, info),

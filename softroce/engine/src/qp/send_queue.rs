@@ -1,6 +1,6 @@
 //! The send queue: a ring of work requests, allocated once.
 
-use roce_wire::{Feth, FlushPlacement, FlushSelectivity};
+use roce_wire::{Feth, FlushPlacement, FlushSelectivity, Srqn};
 use verbs_api::{Error, MwType, Payload, RKey, RemoteAddr, Result, SendFlags, Sge, WcOpcode, WcStatus};
 
 use crate::memory::{Bind, check_window_access};
@@ -207,6 +207,8 @@ pub(crate) struct SendWqe {
     pub(crate) is_signaled: bool,
     /// Bytes of the whole message.
     pub(crate) length: u32,
+    /// XRC: the shared receive queue that it is for.
+    pub(crate) srq: Option<Srqn>,
     source: Source,
     /// First and last PSN; valid once the request has begun.
     pub(crate) first: Seq,
@@ -226,6 +228,9 @@ pub(crate) struct SendQueue {
     max_inline: usize,
     /// Oldest request that is not complete.
     head: u64,
+    /// The request of this number lies in the first place. An empty queue begins there again, so that one of many that
+    /// are seldom used needs little of the processor's cache.
+    base: u64,
     /// Next number to be posted.
     tail: u64,
 }
@@ -267,6 +272,7 @@ impl SendQueue {
             flags: SendFlags::empty(),
             is_signaled: false,
             length: 0,
+            srq: None,
             source: Source::Sges(0),
             first: Seq::default(),
             last: Seq::default(),
@@ -280,12 +286,13 @@ impl SendQueue {
             max_sge: max_sge as usize,
             max_inline: max_inline as usize,
             head: 0,
+            base: 0,
             tail: 0,
         }
     }
 
     fn slot(&self, number: u64) -> usize {
-        (number & (self.ring.len() as u64 - 1)) as usize
+        ((number - self.base) & (self.ring.len() as u64 - 1)) as usize
     }
 
     pub(crate) fn head(&self) -> u64 {
@@ -320,6 +327,9 @@ impl SendQueue {
     ) -> std::result::Result<(), Refusal> {
         if self.tail - self.head >= u64::from(self.depth) {
             return Err(Refusal::Full { depth: self.depth });
+        }
+        if self.is_empty() {
+            self.base = self.tail;
         }
         let slot = self.slot(self.tail);
         let payload = if op.has_payload() {
@@ -372,6 +382,7 @@ impl SendQueue {
         wqe.flags = request.flags;
         wqe.is_signaled = is_signaled;
         wqe.length = length as u32;
+        wqe.srq = request.xrc_srqn.and_then(Srqn::new);
         wqe.source = source;
         wqe.is_asked_again = false;
         self.tail += 1;

@@ -1,7 +1,7 @@
 //! Building one request packet, straight into the batch.
 #![forbid(unsafe_code)]
 
-use roce_wire::{AtomicEth, Headers, ICRC_LEN, Ieth, ImmDt, Opcode, RKey, Reth, Transport, pad_len};
+use roce_wire::{AtomicEth, Headers, ICRC_LEN, Ieth, ImmDt, Opcode, RKey, Reth, Transport, XrcEth, pad_len};
 use verbs_api::{RemoteAddr, SendFlags, WcStatus};
 
 use super::{ACK_REQUEST_EVERY, Pace};
@@ -109,7 +109,7 @@ impl Qp {
         link: &Link,
         wqe: &SendWqe,
     ) -> Result<usize, Turn> {
-        let mut packet = data_packet(Transport::Rc, link, wqe, self.requester.next - wqe.first);
+        let mut packet = data_packet(self.transport(), link, wqe, self.requester.next - wqe.first);
         packet.headers.bth.psn = self.requester.next.psn();
         let len = packet.len();
         let cost = self.admit(shared, batch, link, len)?;
@@ -241,9 +241,12 @@ impl Qp {
     }
 
     pub(super) fn request_headers(&self, link: &Link, opcode: Opcode) -> Headers {
+        let opcode = opcode.of(self.transport());
         let mut bth = link.bth(opcode, self.requester.next.psn());
         bth.ack_request = true;
-        Headers::new(bth)
+        let mut headers = Headers::new(bth);
+        headers.xrceth = xrceth(self.send_queue.get(self.requester.current));
+        headers
     }
 
     /// Whether the packet asks for an acknowledgement: the last of a message always does, and so many others that the
@@ -278,6 +281,7 @@ pub(in crate::qp) fn data_packet(transport: Transport, link: &Link, wqe: &SendWq
     bth.pad = pad_len(payload_len);
     bth.ack_request = place.ends_message();
     let mut headers = Headers::new(bth);
+    headers.xrceth = xrceth(wqe);
     match wqe.op {
         Operation::Send {
             tail: SendTail::Immediate(imm),
@@ -324,6 +328,11 @@ pub(in crate::qp) fn data_packet(transport: Transport, link: &Link, wqe: &SendWq
         offset,
         payload_len,
     }
+}
+
+/// XRC alone sends it, with every request packet.
+fn xrceth(wqe: &SendWqe) -> Option<XrcEth> {
+    wqe.srq.map(|srq| XrcEth { srq })
 }
 
 fn opcode(op: &Operation, place: Place) -> Opcode {

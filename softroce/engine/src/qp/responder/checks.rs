@@ -21,6 +21,9 @@ impl Qp {
         check_sequence(self.responder.message, info)?;
         check_enabled(self.attr.access.unwrap_or_default(), info)?;
         check_placement(self.attr.access.unwrap_or_default(), packet)?;
+        if !self.receives.is_named_well() {
+            return Err(Fault::WrongSrq);
+        }
         self.check_resources(shared, info)?;
         let mtu = self.link.map_or(256, |link| link.mtu);
         check_length(self.responder.message, packet, info, mtu)?;

@@ -147,6 +147,7 @@ impl Qp {
             va: reth.va,
             rkey: reth.rkey,
             length: reth.dma_length,
+            pd: self.accessor().pd,
         };
         self.responder.resources.store(first, last, kind);
         self.responder.expected = last;
@@ -213,10 +214,10 @@ impl Qp {
         opcode: WcOpcode,
         byte_len: u32,
     ) {
-        let Some(wqe) = self.receives.finish() else {
+        let Some(finished) = self.receives.finish() else {
             return;
         };
-        let mut wc = self.completion(wqe.wr_id, WcStatus::Success);
+        let mut wc = self.completion(finished.wr_id, WcStatus::Success);
         wc.opcode = opcode;
         wc.byte_len = byte_len;
         if let Some(ImmDt(imm)) = packet.headers.immediate {
@@ -232,6 +233,6 @@ impl Qp {
         } else {
             Solicited::No
         };
-        self.report_receive(shared, wc, solicited);
+        self.report_receive(shared, finished, wc, solicited);
     }
 }

@@ -10,7 +10,6 @@ use verbs_api::WcStatus;
 
 use super::Message;
 use super::fault::Fault;
-use crate::cq::Solicited;
 use crate::psn::Seq;
 use crate::qp::Qp;
 use crate::shared::Shared;
@@ -56,9 +55,8 @@ impl Qp {
     /// The rest of the message under way will not come, or does not count.
     fn abandon_message(&mut self, shared: &mut Shared, status: WcStatus) {
         self.responder.message = Message::None;
-        if let Some(wqe) = self.receives.abandon() {
-            let wc = self.completion(wqe.wr_id, status);
-            self.report_receive(shared, wc, Solicited::Yes);
+        if let Some(finished) = self.receives.abandon() {
+            self.report_failed_receive(shared, finished, status);
         }
     }
 
@@ -77,6 +75,7 @@ impl Qp {
             | Fault::Length
             | Fault::Misaligned
             | Fault::RemoteAccess
+            | Fault::WrongSrq
             | Fault::ReceiveTooSmall
             | Fault::CannotInvalidate => shared.counters.dropped_unserved += 1,
         }
