@@ -56,7 +56,7 @@ const PINGPONGS: [Pingpong; 5] = [
         program: "ibv_xsrq_pingpong",
         sizes: &["4096"],
         options: &[],
-        told: "remote address",
+        told: "success",
     },
 ];
 

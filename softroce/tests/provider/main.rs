@@ -8,3 +8,4 @@ mod pair;
 mod threads;
 mod traffic;
 mod wire;
+mod xrc;
