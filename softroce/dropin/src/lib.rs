@@ -21,6 +21,7 @@ mod domain;
 mod entry;
 mod faults;
 mod handle;
+mod log;
 mod memory;
 mod post;
 mod qp;

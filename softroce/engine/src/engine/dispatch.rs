@@ -101,6 +101,9 @@ impl Engine {
             }
             Half::Responder => qp.handle_request(&mut self.shared, packet),
             Half::Requester => qp.handle_response(&mut self.shared, packet),
+            Half::Congestion if qp.id.qp_type == QpType::Uc => {
+                self.shared.pacer.note_congestion(self.shared.now)
+            }
             Half::Congestion => self.shared.peers.get_mut(peer).shrink(self.shared.now),
         }
         Ok(())
