@@ -27,7 +27,7 @@ const BATCHES_PER_ROUND: usize = 8;
 /// middle of a conversation makes one wait so long: the next empty poll sends it.
 const ACK_DELAY_NS: u64 = 150_000;
 
-/// Requests under way behind which small ones may gather: below, the connection would run dry meanwhile.
+/// Requests or packets under way to a process behind which small ones may gather: below, it would run dry meanwhile.
 const UNDER_WAY: u64 = 2;
 /// So many requests, or bytes, are a train: they leave.
 const GATHERED_REQUESTS: u32 = 32;
@@ -169,7 +169,7 @@ impl Card {
         self.gathered.1 += bytes;
         self.gathered.0 < GATHERED_REQUESTS
             && self.gathered.1 < GATHERED_BYTES
-            && self.engine.requests_under_way(qpn) >= UNDER_WAY
+            && self.engine.under_way(qpn) >= UNDER_WAY
     }
 
     /// Send every acknowledgement that waits.

@@ -275,7 +275,7 @@ impl Qp {
         r.packets_out -= packets;
         if let Some(link) = self.link {
             let peer = shared.peers.get_mut(link.peer);
-            peer.refund(share);
+            peer.refund(share, packets);
             peer.grow(share);
         }
     }

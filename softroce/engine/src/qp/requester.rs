@@ -380,10 +380,10 @@ impl Qp {
 
     fn release_window(&mut self, shared: &mut Shared) {
         let r = &mut self.requester;
-        r.packets_out = 0;
+        let packets = std::mem::take(&mut r.packets_out);
         let charge = std::mem::take(&mut r.charge);
         if let Some(link) = self.link {
-            shared.peers.get_mut(link.peer).refund(charge);
+            shared.peers.get_mut(link.peer).refund(charge, packets);
             shared.wake_waiting(link.peer);
         }
     }
