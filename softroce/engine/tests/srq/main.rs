@@ -14,6 +14,7 @@ mod raw;
 mod xrc;
 
 mod bench;
+mod datagrams;
 mod failures;
 mod receives;
 mod swarm;
