@@ -15,10 +15,14 @@ const MESSAGES_MAX: u32 = 8;
 const WAIT_NS: u64 = 80_000;
 /// A peer that sends nothing for so long, ns, waits for its acknowledgement.
 const SILENCE_NS: u64 = 20_000;
-/// Messages acknowledged at once before the first trial, and after a failure that follows many successes.
+/// Messages acknowledged at once before the first trial, and after a failure that follows successes.
 const PAUSE_MIN: u32 = 32;
 /// The same after failures only.
 const PAUSE_MAX: u32 = 1024;
+/// Successes that are remembered.
+const TRUST_MAX: u32 = 8;
+/// So many of them make up for a failure: the machine may have given the processor to others.
+const TRUST_A_FAILURE: u32 = 4;
 
 /// See the module's description.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +31,8 @@ pub(super) struct Patience {
     until_trial: u32,
     /// How many they will be after the next failure.
     pause: u32,
+    /// Successes not made void by failures.
+    trust: u32,
     wait: Option<Wait>,
 }
 
@@ -54,6 +60,7 @@ impl Default for Patience {
         Patience {
             until_trial: PAUSE_MIN,
             pause: PAUSE_MIN,
+            trust: 0,
             wait: None,
         }
     }
@@ -88,9 +95,15 @@ impl Patience {
     pub(super) fn ends(&mut self, now: Time) {
         let Some(wait) = self.wait.take() else { return };
         if now >= wait.last + SILENCE_NS {
+            if let Some(left) = self.trust.checked_sub(TRUST_A_FAILURE) {
+                self.trust = left;
+                return;
+            }
+            self.trust = 0;
             self.until_trial = self.pause;
             self.pause = (self.pause * 4).min(PAUSE_MAX);
         } else if now >= wait.ripe() {
+            self.trust = (self.trust + 1).min(TRUST_MAX);
             self.pause = (self.pause / 2).max(PAUSE_MIN);
         }
     }
@@ -151,7 +164,8 @@ mod tests {
             }
             patience.ends(ripe);
         }
-        assert_eq!(kept_waiting, [16, 33, 162, 1187, 9380]);
+        assert_eq!(kept_waiting[..4], [32, 65, 194, 707]);
+        assert!(kept_waiting[3..].windows(2).all(|w| w[1] - w[0] == 1025), "{kept_waiting:?}");
     }
 
     #[test]
