@@ -24,6 +24,8 @@ const TAKES_OVER_AFTER_NS: u64 = 190_000;
 const PART_OF_STREAK: u64 = 8;
 /// ... so long, ns.
 const TAKES_OVER_LATEST_NS: u64 = 4_000_000;
+/// Time between two polls that counts as a pause, ns.
+const PAUSE_NS: u64 = TAKES_OVER_AFTER_NS / 2;
 /// A program that posted not longer ago than this, ns, may be about to post its answer to what arrives.
 const ANSWERS_WITHIN_NS: u64 = 200_000;
 
@@ -98,7 +100,7 @@ impl Pace {
     /// A thread of the program does a round at `now`. Call inside the gate.
     pub(crate) fn polled(&self, now: Time) {
         let now_ns = now.as_nanos();
-        if now_ns.saturating_sub(self.last_poll_ns.load(Ordering::Relaxed)) >= GIVES_WAY_NS {
+        if now_ns.saturating_sub(self.last_poll_ns.load(Ordering::Relaxed)) >= PAUSE_NS {
             self.streak_since_ns.store(now_ns, Ordering::Relaxed);
         }
         self.last_poll_ns.store(now_ns, Ordering::Relaxed);

@@ -12,9 +12,9 @@ use crate::Time;
 /// One acknowledgement for so many messages at most.
 const MESSAGES_MAX: u32 = 8;
 /// The longest wait, ns.
-const WAIT_NS: u64 = 80_000;
+const WAIT_NS: u64 = 100_000;
 /// A peer that sends nothing for so long, ns, waits for its acknowledgement.
-const SILENCE_NS: u64 = 20_000;
+const SILENCE_NS: u64 = 40_000;
 /// Messages acknowledged at once before the first trial, and after a failure that follows successes.
 const PAUSE_MIN: u32 = 32;
 /// The same after failures only.
@@ -132,10 +132,10 @@ mod tests {
         let mut patience = ready();
         for round in 0..100 {
             let start = 100 * round;
-            assert_eq!(patience.begins(at(start)), at(start + 20));
+            assert_eq!(patience.begins(at(start)), at(start + 40));
             for message in 1..7 {
                 let now = start + 8 * message;
-                assert_eq!(patience.goes_on(at(now)), at(now + 20));
+                assert_eq!(patience.goes_on(at(now)), at(now + 40));
             }
             assert_eq!(patience.goes_on(at(start + 56)), at(start + 56));
             patience.ends(at(start + 57));
@@ -146,10 +146,28 @@ mod tests {
     fn no_acknowledgement_waits_longer_than_the_longest_wait() {
         let mut patience = ready();
         patience.begins(at(0));
-        for message in 1..5 {
-            patience.goes_on(at(15 * message));
+        for message in 1..4 {
+            patience.goes_on(at(25 * message));
         }
-        assert_eq!(patience.goes_on(at(75)), at(80));
+        assert_eq!(patience.goes_on(at(90)), at(100));
+    }
+
+    #[test]
+    fn a_peer_that_has_gone_on_often_may_fall_silent_now_and_then() {
+        let mut patience = ready();
+        for round in 0..100 {
+            let start = 1000 * round;
+            patience.begins(at(start));
+            patience.goes_on(at(start + 30));
+            let ripe = patience.goes_on(at(start + 60));
+            if round >= 4 && round % 5 == 4 {
+                patience.ends(at(start + 100));
+                let now = at(start + 200);
+                assert!(patience.begins(now) > now, "round {round}");
+            } else {
+                patience.ends(ripe);
+            }
+        }
     }
 
     #[test]
@@ -165,7 +183,10 @@ mod tests {
             patience.ends(ripe);
         }
         assert_eq!(kept_waiting[..4], [32, 65, 194, 707]);
-        assert!(kept_waiting[3..].windows(2).all(|w| w[1] - w[0] == 1025), "{kept_waiting:?}");
+        assert!(
+            kept_waiting[3..].windows(2).all(|w| w[1] - w[0] == 1025),
+            "{kept_waiting:?}"
+        );
     }
 
     #[test]
@@ -173,6 +194,6 @@ mod tests {
         let mut patience = ready();
         patience.begins(at(0));
         patience.ends(at(5));
-        assert_eq!(patience.begins(at(6)), at(26));
+        assert_eq!(patience.begins(at(6)), at(46));
     }
 }
