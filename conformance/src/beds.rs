@@ -10,10 +10,16 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use softroce::Softroce;
+use verbs_api::{AtomicCap, CompletionQueue, Context, CqInit, Provider};
+
 use crate::cases;
 use crate::outcome::Failure;
 use crate::runner::{Outcome, run_case};
-use crate::testbed::Testbed;
+use crate::testbed::{Need, Testbed};
+
+/// `IBV_DEVICE_AUTO_PATH_MIG`.
+const AUTO_PATH_MIGRATION: u64 = 1 << 4;
 
 /// Which bed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +128,47 @@ pub fn run_entry(entry: &Entry, options: &BedOptions, on_failure: Option<&Path>)
             on_failure,
         ),
     }
+}
+
+/// What follows from the device.
+fn offers<C: Context>(context: &C, need: Need) -> bool {
+    let can = context.capabilities();
+    let attr = || context.query_device().unwrap_or_default();
+    match need {
+        Need::Network | Need::BothFamilies | Need::PortControl => false,
+        Need::Uc => can.qp_uc,
+        Need::Ud => can.qp_ud,
+        Need::Multicast => can.multicast,
+        Need::Xrc => can.qp_xrc,
+        Need::Srq => can.srq,
+        Need::Atomics => attr().atomic_cap != AtomicCap::None,
+        Need::AtomicWrite => can.atomic_write,
+        Need::Flush => can.flush,
+        Need::Rereg => can.rereg_mr,
+        Need::NullMr => can.null_mr,
+        Need::ZeroBased => can.zero_based,
+        Need::DeviceMemory => can.device_memory,
+        Need::MwType1 => can.mw_type1,
+        Need::MwType2 => can.mw_type2,
+        Need::PathMigration => attr().device_cap_flags & AUTO_PATH_MIGRATION != 0,
+        Need::ResizeCq => can.resize_cq,
+        Need::ModerateCq => context
+            .create_cq(&CqInit::new(1))
+            .is_ok_and(|cq| cq.moderate(1, 1).is_ok()),
+        Need::Timestamps => can.cq_timestamps,
+    }
+}
+
+/// The objects on these devices, if there are any.
+fn leftovers<'a>(contexts: impl IntoIterator<Item = &'a <Softroce as Provider>::Context>) -> Option<String> {
+    let objects = contexts
+        .into_iter()
+        .map(|context| (context.name(), context.device().objects()));
+    let left: Vec<String> = objects
+        .filter(|(_, objects)| !objects.is_zero())
+        .map(|(name, objects)| format!("{name}: {objects:?}"))
+        .collect();
+    (!left.is_empty()).then(|| left.join(", "))
 }
 
 /// FNV-1a, so that each case has its own seed, and the same one in every build.

@@ -1,34 +1,54 @@
 //! All cases. Each file lists its cases first and has their functions below.
 
+mod acknowledged_events;
+mod addresses;
 mod answers;
 mod atomics;
 mod attributes;
 mod completion;
+mod completion_features;
 mod data;
+mod datagram_losses;
+mod datagrams;
 mod device;
+mod draining;
 mod events;
 mod exhaustive;
 mod faults;
 mod flush;
 mod headers;
+mod invalidation;
+mod limits;
 mod local_errors;
 mod malformed;
 mod memory;
+mod migration;
 mod mix;
+mod multicast;
 mod not_ready;
+mod ordering_operations;
 mod packets;
 mod played;
 mod receives;
+mod regions;
 mod remote_errors;
 mod repeats;
 mod requester;
 mod requests;
+mod reregistration;
 mod responder;
 mod segmentation;
+mod send_errors;
+mod shared_receives;
 mod states;
 mod transitions;
+mod unreliable;
+mod unreliable_packets;
 mod weather;
+mod windows;
+mod windows_typed;
 mod wrong_answers;
+mod xrc;
 
 use crate::case::Case;
 use crate::testbed::Testbed;
@@ -62,6 +82,26 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         memory::cases(),
         completion::cases(),
         events::cases(),
+        limits::cases(),
+        migration::cases(),
+        completion_features::cases(),
+        acknowledged_events::cases(),
+        draining::cases(),
+        reregistration::cases(),
+        ordering_operations::cases(),
+        regions::cases(),
+        invalidation::cases(),
+        windows_typed::cases(),
+        windows::cases(),
+        xrc::cases(),
+        shared_receives::cases(),
+        datagram_losses::cases(),
+        send_errors::cases(),
+        multicast::cases(),
+        datagrams::cases(),
+        unreliable_packets::cases(),
+        unreliable::cases(),
+        addresses::cases(),
     ];
     groups.into_iter().flatten().collect()
 }

@@ -28,7 +28,10 @@ mod testbed;
 
 pub use case::{Case, Mode};
 pub use outcome::{CaseResult, Failure, Verdict};
-pub use pair::{Endpoint, Node, Pair, Region, Setup, all_remote, full_access, pattern, same_bytes};
+pub use pair::{
+    Endpoint, Inbox, Node, POOL_COOKIE, Pair, ReceivePool, Region, Setup, Shared, all_remote, datagram,
+    full_access, pattern, read, same_bytes, send, write,
+};
 pub use raw::RawPeer;
 #[cfg(feature = "beds")]
 pub use report::Format;
@@ -36,4 +39,4 @@ pub use report::Format;
 pub use run::{Progress, Row, RunOptions, Summary, list, run};
 pub use runner::{Outcome, run_case};
 pub use scene::Scene;
-pub use testbed::{Activity, Fate, Need, Network, Passing, Rule, Side, Testbed};
+pub use testbed::{Activity, Family, Fate, Need, Network, Passing, Rule, Side, Testbed};

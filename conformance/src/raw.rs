@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use roce_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Headers, ImmDt, Msn, Opcode, Psn, Qpn, RKey, Reth, Syndrome,
+    Transport,
 };
 use verbs_api::RemoteAddr;
 
@@ -29,6 +30,11 @@ impl<B: Testbed> Scene<B> {
     /// A queue pair in RTS whose peer the case plays.
     pub fn raw_peer(&mut self, setup: &Setup) -> Result<RawPeer<B>, Failure> {
         let node = self.node(Side::Left, setup)?;
+        self.raw_peer_of(node, setup)
+    }
+
+    /// The queue pair `node` of the left end, still in RESET, brought to RTS with a peer that the case plays.
+    pub fn raw_peer_of(&mut self, node: Node<B::P>, setup: &Setup) -> Result<RawPeer<B>, Failure> {
         let played = Endpoint {
             side: Side::Right,
             qpn: PLAYED_QPN,
@@ -59,7 +65,9 @@ impl<B: Testbed> RawPeer<B> {
     pub fn bth(&self, opcode: Opcode, psn: Psn) -> Bth {
         let qpn = Qpn::new(self.node.endpoint.qpn).expect("a device's queue pair numbers have 24 bits");
         Bth {
-            ack_request: opcode.info().is_some_and(|info| info.is_request()),
+            ack_request: opcode
+                .info()
+                .is_some_and(|info| info.is_request() && info.transport == Transport::Rc),
             ..Bth::new(opcode, qpn, psn)
         }
     }

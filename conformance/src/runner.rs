@@ -79,7 +79,13 @@ fn judge<B: Testbed>(
         return (Verdict::Skipped(lacking.to_owned()), None);
     }
     let mut scene = Scene::new(bed, case.id);
-    match (case.run)(&mut scene) {
+    let result = (case.run)(&mut scene).and_then(|()| match scene.bed.leftovers() {
+        None => Ok(()),
+        Some(objects) => Err(Failure::new(format!(
+            "all objects of the case are destroyed, but these exist: {objects}"
+        ))),
+    });
+    match result {
         Ok(()) if scene.deviations().is_empty() => (Verdict::Pass, None),
         Ok(()) => (Verdict::Deviation(scene.deviations().join("; ")), None),
         Err(failure) => {

@@ -37,12 +37,46 @@ impl Side {
 pub enum Need {
     /// Control over the packets between the ends (see [`Network`]).
     Network,
+    /// Ports that the bed can take down and up again.
+    PortControl,
+    /// A second pair of addresses, of the other IP family.
+    BothFamilies,
+    /// Unreliable connections.
+    Uc,
+    /// Unreliable datagrams.
+    Ud,
+    /// Multicast.
+    Multicast,
+    /// Extended reliable connections.
+    Xrc,
+    /// Shared receive queues.
+    Srq,
     /// Atomics.
     Atomics,
+    /// ATOMIC WRITE.
+    AtomicWrite,
+    /// FLUSH.
+    Flush,
     /// Re-registration of memory.
     Rereg,
+    /// The null memory region.
+    NullMr,
+    /// Regions whose addresses count from zero.
+    ZeroBased,
+    /// Device memory.
+    DeviceMemory,
+    /// Memory windows of type 1.
+    MwType1,
+    /// Memory windows of type 2, which local and remote invalidation come with.
+    MwType2,
+    /// Automatic path migration.
+    PathMigration,
     /// Completion queues that can be resized.
     ResizeCq,
+    /// Completion queues that hold events back.
+    ModerateCq,
+    /// Completions with the time of the device.
+    Timestamps,
 }
 
 impl Need {
@@ -50,11 +84,38 @@ impl Need {
     pub fn lacking(self) -> &'static str {
         match self {
             Need::Network => "this bed cannot drop, delay, see or forge packets",
+            Need::PortControl => "this bed cannot take a port down",
+            Need::BothFamilies => "this bed has addresses of one IP family only",
+            Need::Uc => "the device offers no unreliable connections",
+            Need::Ud => "the device offers no unreliable datagrams",
+            Need::Multicast => "the device offers no multicast",
+            Need::Xrc => "the device offers no XRC",
+            Need::Srq => "the device offers no shared receive queues",
             Need::Atomics => "the device offers no atomics",
+            Need::AtomicWrite => "the device offers no ATOMIC WRITE",
+            Need::Flush => "the device offers no FLUSH",
             Need::Rereg => "the provider cannot re-register memory",
+            Need::NullMr => "the device offers no null memory region",
+            Need::ZeroBased => "the device offers no zero-based regions",
+            Need::DeviceMemory => "the device has no memory of its own",
+            Need::MwType1 => "the device offers no memory windows of type 1",
+            Need::MwType2 => "the device offers no memory windows of type 2",
+            Need::PathMigration => "the device offers no path migration",
             Need::ResizeCq => "the provider cannot resize completion queues",
+            Need::ModerateCq => "the provider cannot moderate completion queues",
+            Need::Timestamps => "the device offers no completion timestamps",
         }
     }
+}
+
+/// Which of a bed's two pairs of addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// Those that most cases use, of whichever IP family.
+    #[default]
+    Usual,
+    /// Those of the other IP family ([`Need::BothFamilies`]).
+    Other,
 }
 
 /// Whether anything can still happen by itself.
@@ -74,9 +135,15 @@ pub trait Testbed: Sized {
     /// The device of one end.
     fn context(&self, side: Side) -> &<Self::P as Provider>::Context;
 
+    /// The device of one end that has an address of this family; the same for both, unless the bed says otherwise.
+    fn device(&self, side: Side, family: Family) -> &<Self::P as Provider>::Context {
+        let _ = family;
+        self.context(side)
+    }
+
     /// Which port and GID of that device to use: (port, index in the GID table).
-    fn gid_index(&self, side: Side) -> (u8, u32) {
-        let _ = side;
+    fn gid_index(&self, side: Side, family: Family) -> (u8, u32) {
+        let _ = (side, family);
         (1, 0)
     }
 
@@ -108,6 +175,17 @@ pub trait Testbed: Sized {
 
     /// Control over packets, where [`Testbed::has`] says so for [`Need::Network`].
     fn network(&mut self) -> Option<&mut dyn Network> {
+        None
+    }
+
+    /// Take the port of one end down, or up again, where [`Testbed::has`] says so for [`Need::PortControl`].
+    fn set_port_up(&mut self, side: Side, up: bool) {
+        let _ = (side, up);
+    }
+
+    /// The objects that exist on the devices, in words, where the bed can tell and there are any. A case has destroyed
+    /// all that it made.
+    fn leftovers(&self) -> Option<String> {
         None
     }
 

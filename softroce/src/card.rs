@@ -3,15 +3,18 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use softroce_engine::{Acks, Config, Counters, CqId, Engine, EngineEvent, Time, TxBatch};
+use softroce_engine::{Acks, Config, Counters, CqId, Engine, EngineEvent, SrqId, Time, TxBatch};
 use verbs_api::{EventKind, EventSource, Gid};
 
 use crate::cq::CqShared;
 use crate::events::AsyncQueue;
 use crate::fabric::{Fabric, FabricCounters};
+use crate::orphans::{Orphan, Orphans};
 use crate::pace::Pace;
 use crate::qp::QpShared;
+use crate::srq::SrqShared;
 use crate::unacknowledged::Unacknowledged;
+use crate::xrc::Domains;
 
 /// Bytes of packets built before they are handed to the fabric: one full train, which stays in the cache. Room for more
 /// would end in a fragment of a train behind the full ones.
@@ -24,7 +27,7 @@ const BATCHES_PER_ROUND: usize = 8;
 /// middle of a conversation makes one wait so long: the next empty poll sends it.
 const ACK_DELAY_NS: u64 = 150_000;
 
-/// Requests under way behind which small ones may gather: below, the connection would run dry meanwhile.
+/// Requests or packets under way to a process behind which small ones may gather: below, it would run dry meanwhile.
 const UNDER_WAY: u64 = 2;
 /// So many requests, or bytes, are a train: they leave.
 const GATHERED_REQUESTS: u32 = 32;
@@ -63,19 +66,23 @@ impl Done {
 /// Engine, fabric, and those who want to hear of events.
 pub(crate) struct Card {
     pub(crate) engine: Engine,
-    fabric: Box<dyn Fabric>,
+    pub(crate) fabric: Box<dyn Fabric>,
     batch: TxBatch,
     /// Requests posted since packets were last built, and their bytes.
     gathered: (u32, u64),
     posting: Posting,
     pub(crate) listeners: Listeners,
+    pub(crate) domains: Domains,
+    pub(crate) orphans: Orphans,
 }
 
 /// Who is told of an event.
 #[derive(Default)]
 pub(crate) struct Listeners {
     pub(crate) cqs: HashMap<CqId, Arc<CqShared>>,
-    pub(crate) qps: HashMap<u32, Arc<QpShared>>,
+    pub(crate) srqs: HashMap<SrqId, Arc<SrqShared>>,
+    /// By number; an XRC target may have several handles.
+    qps: HashMap<u32, Vec<Arc<QpShared>>>,
     /// Open contexts: events of the port reach all of them.
     contexts: Vec<Weak<AsyncQueue>>,
 }
@@ -104,6 +111,8 @@ impl Card {
             gathered: (0, 0),
             posting: Posting::default(),
             listeners: Listeners::default(),
+            domains: Domains::default(),
+            orphans: Orphans::default(),
         }
     }
 
@@ -126,6 +135,10 @@ impl Card {
         if engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
             engine.handle_timeout(now);
             done.acted = true;
+        }
+        if received == 0 {
+            // A program that polls without end leaves nothing to the background thread, this neither.
+            self.look_at_port();
         }
         if received == 0 && !done.acted && !held && self.gathered.0 == 0 && !self.engine.has_output() {
             return done; // The most frequent round of a program that polls: nothing there.
@@ -164,7 +177,7 @@ impl Card {
         self.posting.post()
             && self.gathered.0 < GATHERED_REQUESTS
             && self.gathered.1 < GATHERED_BYTES
-            && self.engine.requests_under_way(qpn) >= UNDER_WAY
+            && self.engine.under_way(qpn) >= UNDER_WAY
     }
 
     /// Send every acknowledgement that waits.
@@ -195,6 +208,11 @@ impl Card {
             done.acted = true;
             self.listeners.deliver(event, pace);
         }
+    }
+
+    /// Let go of regions that waited for a window to go. What comes back must be dropped outside the gate.
+    pub(crate) fn free_orphans(&mut self) -> Vec<Orphan> {
+        self.orphans.free(&mut self.engine)
     }
 
     /// Take over what has changed about the interfaces.
@@ -259,6 +277,21 @@ impl Listeners {
         self.contexts.push(Arc::downgrade(queue));
     }
 
+    /// A handle of a queue pair.
+    pub(crate) fn add_qp(&mut self, qpn: u32, handle: &Arc<QpShared>) {
+        self.qps.entry(qpn).or_default().push(handle.clone());
+    }
+
+    /// The handle is gone.
+    pub(crate) fn remove_qp(&mut self, qpn: u32, handle: &Arc<QpShared>) {
+        if let Some(handles) = self.qps.get_mut(&qpn) {
+            handles.retain(|other| !Arc::ptr_eq(other, handle));
+            if handles.is_empty() {
+                self.qps.remove(&qpn);
+            }
+        }
+    }
+
     fn deliver(&self, event: EngineEvent, pace: &Pace) {
         match event {
             EngineEvent::CqNotify(id) => {
@@ -273,13 +306,17 @@ impl Listeners {
                 }
             }
             EngineEvent::Qp(qpn, kind) => {
-                if let Some(qp) = self.qps.get(&qpn) {
+                for qp in self.qps.get(&qpn).into_iter().flatten() {
                     qp.async_events
                         .push(kind, EventSource::Qp(qpn), &qp.async_unacknowledged);
                 }
             }
-            // Shared receive queues are not offered yet, so none can have an event.
-            EngineEvent::Srq(..) => {}
+            EngineEvent::Srq(id, kind) => {
+                if let Some(srq) = self.srqs.get(&id) {
+                    srq.async_events
+                        .push(kind, EventSource::Srq(srq.cookie), &srq.async_unacknowledged);
+                }
+            }
             EngineEvent::Port(kind) => self.deliver_port(kind),
         }
     }

@@ -1,22 +1,25 @@
 //! An open device.
 
 use std::fmt;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use verbs_api::{
-    AsyncEventGuard, Capabilities, Context as _, CqInit, DeviceAttr, Error, GidEntry, Object, PortAttr,
-    Refused, Result,
+    AddressVector, AsyncEventGuard, Capabilities, CqInit, DeviceAttr, Error, GidEntry, Object, PortAttr,
+    Refused, Result, Wc,
 };
 
 use crate::channel::{Channel, ChannelInner, ChannelShared};
 use crate::cq::Cq;
 use crate::device::{Device, Shared};
+use crate::dm::Dm;
 use crate::events::AsyncQueue;
 use crate::exit;
 use crate::handle;
 use crate::pd::Pd;
 use crate::provider::Softroce;
+use crate::qp::Qp;
+use crate::xrc::{XrcDomain, XrcOpen};
 
 /// The only port.
 pub(crate) const PORT: u8 = 1;
@@ -61,13 +64,41 @@ impl Context {
         &self.inner.owner
     }
 
+    /// As [`open_xrc_domain`](verbs_api::Context::open_xrc_domain), and say whether a domain is to be found or made.
+    ///
+    /// # Errors
+    /// EBADF: `fd` is no open descriptor. EAGAIN, EINVAL: as [`XrcOpen`] says. ENOMEM: the device's limit.
+    pub fn open_xrc_domain_as(&self, fd: Option<RawFd>, mode: XrcOpen) -> Result<XrcDomain> {
+        XrcDomain::open(&self.inner, fd, mode)
+    }
+
+    /// The address of a datagram's sender, from its completion and the GRH area in front of its payload
+    /// (`ibv_init_ah_from_wc`).
+    ///
+    /// # Errors
+    /// EINVAL: no such port, no GRH area or no IP header in it, or the datagram was not sent to this device.
+    pub fn sender_of(&self, wc: &Wc, grh: &[u8; 40], port: u8) -> Result<AddressVector> {
+        self.inner.sender_of(wc, grh, port)
+    }
+}
+
+impl ContextInner {
+    pub(crate) fn owner(&self) -> &Device {
+        &self.owner
+    }
+
+    pub(crate) fn sender_of(&self, wc: &Wc, grh: &[u8; 40], port: u8) -> Result<AddressVector> {
+        self.check_port(port)?;
+        self.device.look(|card| card.engine.av_from_wc(wc, grh))?
+    }
+
     fn check_port(&self, port: u8) -> Result<()> {
         if port == PORT {
             return Ok(());
         }
         Err(Error::invalid(format!(
             "{} has no port {port}; its only port is {PORT}",
-            self.name()
+            self.device.name
         )))
     }
 }
@@ -97,11 +128,15 @@ impl verbs_api::Context for Context {
     }
 
     fn capabilities(&self) -> Capabilities {
+        let (engine, has_multicast) = self
+            .inner
+            .device
+            .look(|card| (card.engine.capabilities(), card.fabric.has_multicast()))
+            .unwrap_or_default();
         Capabilities {
-            qp_rc: true,
-            null_mr: true,
-            rereg_mr: true,
-            ..Capabilities::default()
+            multicast: engine.multicast && has_multicast,
+            parent_domain: true,
+            ..engine
         }
     }
 
@@ -110,7 +145,7 @@ impl verbs_api::Context for Context {
     }
 
     fn query_port(&self, port: u8) -> Result<PortAttr> {
-        self.check_port(port)?;
+        self.inner.check_port(port)?;
         self.inner.device.look(|card| card.engine.port_attr())
     }
 
@@ -119,7 +154,7 @@ impl verbs_api::Context for Context {
     }
 
     fn query_pkey(&self, port: u8, index: u16) -> Result<u16> {
-        self.check_port(port)?;
+        self.inner.check_port(port)?;
         match index {
             0 => Ok(DEFAULT_PKEY),
             _ => Err(Error::invalid(format!(
@@ -151,6 +186,18 @@ impl verbs_api::Context for Context {
 
     fn create_cq(&self, init: &CqInit<'_, Softroce>) -> Result<Cq> {
         Cq::create(&self.inner, init)
+    }
+
+    fn open_xrc_domain(&self, fd: Option<RawFd>) -> Result<XrcDomain> {
+        XrcDomain::open(&self.inner, fd, XrcOpen::Either)
+    }
+
+    fn alloc_dm(&self, length: usize, log_align: u32) -> Result<Dm> {
+        Dm::alloc(&self.inner, length, log_align)
+    }
+
+    fn open_qp(&self, domain: &XrcDomain, qpn: u32) -> Result<Qp> {
+        Qp::open_target(&self.inner, domain, qpn)
     }
 
     fn async_event(&self) -> Result<Option<AsyncEventGuard>> {

@@ -82,9 +82,6 @@ pub(crate) struct CqInner {
 
 impl Cq {
     pub(crate) fn create(context: &Arc<ContextInner>, init: &CqInit<'_, Softroce>) -> Result<Cq> {
-        if init.timestamps {
-            return Err(Error::unsupported("a completion queue with timestamps"));
-        }
         if init.comp_vector != 0 {
             return Err(Error::invalid(format!(
                 "completion vector {} does not exist; the only one is 0",
@@ -110,6 +107,9 @@ impl Cq {
         });
         let (id, ring) = context.device.verb(|card, _| {
             let (id, ring) = card.engine.create_cq(init.cqe)?;
+            if init.timestamps {
+                card.engine.stamp_cq(id)?;
+            }
             card.listeners.cqs.insert(id, shared.clone());
             Ok((id, ring))
         })?;
@@ -254,5 +254,17 @@ impl verbs_api::CompletionQueue for Cq {
             }
             Ok(())
         })
+    }
+
+    fn moderate(&self, count: u16, period_us: u16) -> Result<()> {
+        let inner = &*self.inner;
+        inner
+            .device
+            .verb(|card, _| card.engine.moderate_cq(inner.id, count, period_us))
+    }
+
+    fn resize(&self, cqe: u32) -> Result<()> {
+        let inner = &*self.inner;
+        inner.device.verb(|card, _| card.engine.resize_cq(inner.id, cqe))
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
-use softroce_engine::{Counters, Time};
+use softroce_engine::{Counters, ObjectCounts, Time};
 use verbs_api::{Error, ErrorKind, PostError, Result};
 
 use crate::card::{Card, Done, RoundAcks};
@@ -167,6 +167,12 @@ impl Device {
         let deadline = guard.engine.poll_timeout();
         shared.leave(guard);
         deadline
+    }
+
+    /// How many objects of each kind exist on it; none in a forked child, which has no device.
+    pub fn objects(&self) -> ObjectCounts {
+        let shared = &self.handle.shared;
+        shared.look(|card| card.engine.objects()).unwrap_or_default()
     }
 
     /// What engine and fabric have counted. All zero in a forked child, which has no device.

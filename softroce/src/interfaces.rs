@@ -70,16 +70,7 @@ impl Interface {
         let exact = all
             .iter()
             .position(|interface| interface.addresses.iter().any(|(known, _)| *known == address));
-        let found = exact.or_else(|| {
-            // Every address of a loopback network can be used, though only one is listed.
-            all.iter().position(|interface| {
-                interface.is_loopback
-                    && interface
-                        .addresses
-                        .iter()
-                        .any(|(known, prefix)| covers(*known, *prefix, address))
-            })
-        });
+        let found = exact.or_else(|| all.iter().position(|interface| interface.has(address)));
         Ok(found.map(|at| all.swap_remove(at)))
     }
 
@@ -95,7 +86,7 @@ impl Interface {
             })
     }
 
-    /// The port of a device that sits on `address` of this interface.
+    /// The port of a device that sits on `address` of this interface; without a GID when the interface has lost it.
     pub fn port(&self, address: IpAddr) -> PortConfig {
         PortConfig {
             state: if self.is_up {
@@ -104,14 +95,25 @@ impl Interface {
                 PortState::Down
             },
             active_mtu: path_mtu(self.mtu_bytes),
-            gids: vec![GidEntry {
-                gid: Gid::from(address),
-                index: 0,
-                port: 1,
-                gid_type: GidType::RoceV2,
-                interface_index: self.index,
-            }],
+            gids: match self.has(address) {
+                true => vec![GidEntry {
+                    gid: Gid::from(address),
+                    index: 0,
+                    port: 1,
+                    gid_type: GidType::RoceV2,
+                    interface_index: self.index,
+                }],
+                false => Vec::new(),
+            },
         }
+    }
+
+    /// Whether this address can be used on it.
+    fn has(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|(known, prefix)| {
+            // Every address of a loopback network can be used, though only one is listed.
+            *known == address || self.is_loopback && covers(*known, *prefix, address)
+        })
     }
 
     fn without_addresses(name: &str, flags: u32) -> io::Result<Interface> {

@@ -2,10 +2,13 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
-use softroce_engine::MrInfo;
+use softroce_engine::{MrId, MrInfo};
 use verbs_api::{Access, Buffer, Error, ErrorKind, LKey, Object, RKey, Refused, Rereg, Result};
 
+use crate::dm::{Dm, DmInner};
+use crate::orphans::Orphan;
 use crate::pd::Pd;
 use crate::probe::{self, Reach};
 use crate::provider::Softroce;
@@ -16,9 +19,20 @@ pub struct Mr {
     info: MrInfo,
     iova: u64,
     length: u64,
-    /// What the engine may reach through this region; `None` for memory that the program answers for.
-    buffer: Option<Buffer>,
+    backing: Backing,
     destroyed: bool,
+}
+
+/// What the engine may reach through a region.
+pub(crate) enum Backing {
+    /// Memory that the program answers for.
+    Program,
+    /// A buffer, kept alive.
+    Buffer(#[expect(dead_code, reason = "held for its life only")] Buffer),
+    /// Device memory, kept alive.
+    Device(#[expect(dead_code, reason = "held for its life only")] Arc<DmInner>),
+    /// Nothing: the null region.
+    Nothing,
 }
 
 impl Mr {
@@ -33,17 +47,16 @@ impl Mr {
         let start = buffer.as_ptr().wrapping_add(range.start);
         let info = pd.inner.context.device.verb(|card, _| {
             // SAFETY: `start .. start + length` is within the buffer (checked by the caller), which lives as long as
-            // the region (`Mr::buffer`) and never lends references to its bytes.
+            // the region (`Mr::backing`) and never lends references to its bytes.
             unsafe { card.engine.reg_mr(pd.inner.id, start, length, iova, access) }
         })?;
-        Ok(Mr {
-            pd: pd.clone(),
+        let iova = first_address(iova, access);
+        Ok(Mr::new(
+            pd,
             info,
-            iova,
-            length: length as u64,
-            buffer: Some(buffer.clone()),
-            destroyed: false,
-        })
+            (iova, length as u64),
+            Backing::Buffer(buffer.clone()),
+        ))
     }
 
     /// # Safety
@@ -67,14 +80,8 @@ impl Mr {
             // SAFETY: the caller's promise covers the region's life; the probe has shown that the range is mapped.
             unsafe { card.engine.reg_mr(pd.inner.id, addr, length, iova, access) }
         })?;
-        Ok(Mr {
-            pd: pd.clone(),
-            info,
-            iova,
-            length: length as u64,
-            buffer: None,
-            destroyed: false,
-        })
+        let iova = first_address(iova, access);
+        Ok(Mr::new(pd, info, (iova, length as u64), Backing::Program))
     }
 
     pub(crate) fn null(pd: &Pd) -> Result<Mr> {
@@ -83,14 +90,47 @@ impl Mr {
             .context
             .device
             .verb(|card, _| card.engine.alloc_null_mr(pd.inner.id))?;
-        Ok(Mr {
+        Ok(Mr::new(pd, info, (0, u64::MAX), Backing::Nothing))
+    }
+
+    pub(crate) fn of_device_memory(
+        pd: &Pd,
+        dm: &Dm,
+        offset: u64,
+        length: usize,
+        access: Access,
+    ) -> Result<Mr> {
+        let context = &pd.inner.context;
+        if !Arc::ptr_eq(&dm.inner.context, context) {
+            return Err(Error::invalid(
+                "the device memory belongs to another context than the protection domain",
+            ));
+        }
+        let (domain, memory) = (pd.inner.id, dm.inner.id);
+        let info = context
+            .device
+            .verb(|card, _| card.engine.reg_dm_mr(domain, memory, offset, length, access))?;
+        let backing = Backing::Device(dm.inner.clone());
+        Ok(Mr::new(pd, info, (0, length as u64), backing))
+    }
+
+    fn new(pd: &Pd, info: MrInfo, (iova, length): (u64, u64), backing: Backing) -> Mr {
+        Mr {
             pd: pd.clone(),
             info,
-            iova: 0,
-            length: u64::MAX,
-            buffer: None,
+            iova,
+            length,
+            backing,
             destroyed: false,
-        })
+        }
+    }
+
+    pub(crate) fn id(&self) -> MrId {
+        self.info.id
+    }
+
+    pub(crate) fn pd(&self) -> &Pd {
+        &self.pd
     }
 
     /// Change domain, memory or rights in place, with memory that the caller owns.
@@ -115,7 +155,7 @@ impl Mr {
         // SAFETY: the caller's promise.
         unsafe { self.change(pd, translation, access) }?;
         if memory.is_some() {
-            self.buffer = None;
+            self.backing = Backing::Program;
         }
         Ok(())
     }
@@ -129,7 +169,7 @@ impl Mr {
         access: Option<Access>,
     ) -> Result<()> {
         if let Some(pd) = pd
-            && !std::sync::Arc::ptr_eq(&pd.inner.context, &self.pd.inner.context)
+            && !Arc::ptr_eq(&pd.inner.context, &self.pd.inner.context)
         {
             return Err(Error::invalid(
                 "the new protection domain belongs to another context",
@@ -165,18 +205,36 @@ impl Mr {
     }
 }
 
+/// The address of a region's first byte in requests.
+fn first_address(iova: u64, access: Access) -> u64 {
+    match access.contains(Access::ZERO_BASED) {
+        true => 0,
+        false => iova,
+    }
+}
+
 impl Drop for Mr {
     fn drop(&mut self) {
         if self.destroyed {
             return;
         }
-        if let Err(error) = self.deregister()
-            && self.pd.inner.context.device.is_owned()
-        {
-            // The engine could still reach the memory: it must stay, and a leak is the lesser evil.
-            tracing::warn!(%error, "a memory region cannot be deregistered; its buffer is leaked");
-            std::mem::forget(self.buffer.take());
-        }
+        let orphan = Orphan {
+            id: self.info.id,
+            _backing: std::mem::replace(&mut self.backing, Backing::Nothing),
+            _pd: self.pd.clone(),
+        };
+        let mut left = Some(orphan);
+        // Beneath a window it stays, until the window goes. In a forked child there is nothing to free.
+        let _ = self.pd.inner.context.device.verb(|card, _| {
+            if card.engine.dereg_mr(self.info.id).is_err()
+                && let Some(orphan) = left.take()
+            {
+                card.orphans.add(orphan);
+            }
+            Ok(())
+        });
+        // Outside the gate.
+        drop(left);
     }
 }
 
@@ -223,7 +281,10 @@ impl verbs_api::MemoryRegion for Mr {
         let translation = change
             .buffer
             .map(|buffer| (buffer.as_ptr(), buffer.len(), buffer.addr()));
-        if self.buffer.is_none() && translation.is_none() && change.access.is_some_and(|a| !a.is_empty()) {
+        if !matches!(self.backing, Backing::Buffer(_))
+            && translation.is_none()
+            && change.access.is_some_and(|a| !a.is_empty())
+        {
             return Err(Error::new(
                 ErrorKind::Invalid,
                 "rights of memory that the program owns change through Mr::rereg_raw",
@@ -232,7 +293,7 @@ impl verbs_api::MemoryRegion for Mr {
         // SAFETY: a new buffer is kept alive below, before the old one is let go; an old one stays.
         unsafe { self.change(change.pd, translation, change.access) }?;
         if let Some(buffer) = change.buffer {
-            self.buffer = Some(buffer.clone());
+            self.backing = Backing::Buffer(buffer.clone());
         }
         Ok(())
     }

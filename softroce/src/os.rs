@@ -5,6 +5,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+mod file;
+
+pub(crate) use file::{FileIdentity, SharedFile};
+
 /// Sleep until `word` is woken; returns at once when it does not hold `seen`, and now and then for no reason.
 pub(crate) fn wait_while_equal(word: &AtomicU32, seen: u32) {
     // SAFETY: the address is that of a live, aligned 32-bit word; no timeout is passed.

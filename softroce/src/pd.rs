@@ -5,13 +5,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use softroce_engine::PdId;
-use verbs_api::{Access, Buffer, Error, Object, QpInit, Refused, Result};
+use verbs_api::{Access, AddressVector, Buffer, Error, MwType, Object, QpInit, Refused, Result, SrqInit, Wc};
 
+use crate::ah::Ah;
 use crate::context::ContextInner;
+use crate::dm::Dm;
 use crate::handle;
 use crate::mr::Mr;
+use crate::mw::Mw;
 use crate::provider::Softroce;
 use crate::qp::Qp;
+use crate::srq::Srq;
 
 /// A protection domain. Clones are the same domain.
 #[derive(Clone)]
@@ -22,6 +26,8 @@ pub struct Pd {
 pub(crate) struct PdInner {
     pub(crate) context: Arc<ContextInner>,
     pub(crate) id: PdId,
+    /// A parent domain stands above this one, and is the same to the engine.
+    below: Option<Arc<PdInner>>,
 }
 
 impl Pd {
@@ -31,6 +37,7 @@ impl Pd {
             inner: Arc::new(PdInner {
                 context: context.clone(),
                 id,
+                below: None,
             }),
         })
     }
@@ -38,6 +45,9 @@ impl Pd {
 
 impl Drop for PdInner {
     fn drop(&mut self) {
+        if self.below.is_some() {
+            return;
+        }
         // Children own their domain, so none is left; in a forked child there is nothing to free.
         let _ = self
             .context
@@ -53,9 +63,9 @@ impl fmt::Debug for Pd {
 }
 
 impl Object for Pd {
-    /// EBUSY while a region, a queue pair, or a clone of this handle uses it.
+    /// EBUSY while something stands in it, a parent domain above it, or a clone of this handle uses it.
     fn destroy(self) -> Result<(), Refused<Self>> {
-        handle::into_sole_owner(self.inner, "protection domain", "a memory region, a queue pair")
+        handle::into_sole_owner(self.inner, "protection domain", "an object that stands in it")
             .map(drop)
             .map_err(|refused| refused.map(|inner| Pd { inner }))
     }
@@ -83,6 +93,38 @@ impl verbs_api::ProtectionDomain for Pd {
 
     fn alloc_null_mr(&self) -> Result<Mr> {
         Mr::null(self)
+    }
+
+    fn reg_dm_mr(&self, dm: &Dm, offset: u64, length: usize, access: Access) -> Result<Mr> {
+        Mr::of_device_memory(self, dm, offset, length, access)
+    }
+
+    fn alloc_mw(&self, mw_type: MwType) -> Result<Mw> {
+        Mw::alloc(self, mw_type)
+    }
+
+    fn create_srq(&self, init: &SrqInit<'_, Softroce>) -> Result<Srq> {
+        Srq::create(self, init)
+    }
+
+    fn create_ah(&self, av: &AddressVector) -> Result<Ah> {
+        Ah::create(self, av)
+    }
+
+    fn create_ah_from_wc(&self, wc: &Wc, grh: &[u8; 40], port: u8) -> Result<Ah> {
+        Ah::create(self, &self.inner.context.sender_of(wc, grh, port)?)
+    }
+
+    /// Objects made in the parent are those of this domain: the card has no resources for a caller to choose.
+    fn parent_domain(&self) -> Result<Pd> {
+        self.inner.context.device.check_owner()?;
+        Ok(Pd {
+            inner: Arc::new(PdInner {
+                context: self.inner.context.clone(),
+                id: self.inner.id,
+                below: Some(self.inner.clone()),
+            }),
+        })
     }
 
     fn create_qp(&self, init: &QpInit<'_, Softroce>) -> Result<Qp> {

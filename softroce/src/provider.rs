@@ -7,21 +7,25 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use verbs_api::{DeviceInfo, Error, ErrorKind, Gid, Provider, Result};
 
+use crate::ah::Ah;
 use crate::card::node_guid;
 use crate::channel::Channel;
 use crate::clock::MonotonicClock;
 use crate::context::Context;
 use crate::cq::Cq;
 use crate::device::{Device, WeakDevice};
+use crate::dm::Dm;
 use crate::fabric::{Fabric, Trains, UdpFabric, UdpOptions};
 use crate::fork;
 use crate::mr::Mr;
+use crate::mw::Mw;
 use crate::options::{Options, ProgressMode};
 use crate::os;
 use crate::pd::Pd;
 use crate::qp::Qp;
+use crate::srq::Srq;
 use crate::tap::{Capture, Tap};
-use crate::unsupported::{Ah, Dm, Mw, Srq, XrcDomain};
+use crate::xrc::XrcDomain;
 
 /// The software card's provider. Clones share their devices.
 ///

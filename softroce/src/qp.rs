@@ -1,110 +1,172 @@
 //! Queue pairs.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use softroce_engine::{QpConfig, SendOperation, SendRequest};
+use softroce_engine::{BindRequest, QpConfig};
 use verbs_api::{
-    Error, Object, Payload, PostError, QpAttr, QpCap, QpInit, QpState, QpType, RecvWr, Refused, Result,
-    SendOp, SendWr,
+    BindInfo, Error, ErrorKind, Gid, Object, PostError, QpAttr, QpCap, QpInit, QpState, QpType, RKey, RecvWr,
+    Refused, Result, SendFlags, SendWr,
 };
 
+use crate::context::ContextInner;
 use crate::cq::Cq;
 use crate::device::Shared;
 use crate::events::AsyncQueue;
+use crate::mw::Mw;
 use crate::pd::Pd;
 use crate::provider::Softroce;
+use crate::srq::Srq;
 use crate::unacknowledged::Unacknowledged;
+use crate::xrc::{DomainInner, XrcDomain};
+use request::{in_engine_terms, length, same_device};
+
+mod multicast;
+mod request;
 
 /// The part that the engine's driver reaches.
 pub(crate) struct QpShared {
     pub(crate) async_events: Arc<AsyncQueue>,
     pub(crate) async_unacknowledged: Arc<Unacknowledged>,
+    /// Multicast groups that it is attached to.
+    groups: Mutex<Vec<Gid>>,
 }
 
-/// A queue pair. It keeps its domain and its completion queues alive.
+/// A queue pair, or one of several handles of an XRC target. It keeps everything that it was created from alive.
 pub struct Qp {
-    pd: Pd,
-    /// Kept alive, and kept from being destroyed, by this queue pair.
-    _cqs: (Cq, Cq),
     device: Arc<Shared>,
     qpn: u32,
     qp_type: QpType,
     cap: QpCap,
     shared: Arc<QpShared>,
     destroyed: bool,
+    _parents: Box<Parents>,
+}
+
+/// What a queue pair keeps alive, and keeps from being destroyed.
+#[derive(Default)]
+struct Parents {
+    _context: Option<Arc<ContextInner>>,
+    _pd: Option<Pd>,
+    _cqs: [Option<Cq>; 2],
+    _srq: Option<Srq>,
+    _domain: Option<Arc<DomainInner>>,
 }
 
 impl Qp {
     pub(crate) fn create(pd: &Pd, init: &QpInit<'_, Softroce>) -> Result<Qp> {
         let context = &pd.inner.context;
-        if init.qp_type != QpType::Rc {
-            return Err(Error::unsupported(type_name(init.qp_type)));
-        }
-        let (Some(send_cq), Some(recv_cq)) = (init.send_cq, init.recv_cq) else {
-            return Err(Error::invalid(
-                "a reliable connected queue pair needs a completion queue for sends and one for receives",
-            ));
-        };
-        if !Arc::ptr_eq(&send_cq.inner.context, context) || !Arc::ptr_eq(&recv_cq.inner.context, context) {
-            return Err(Error::invalid(
-                "a completion queue belongs to another context than the protection domain",
-            ));
-        }
-        let shared = Arc::new(QpShared {
-            async_events: context.async_events.clone(),
-            async_unacknowledged: Arc::default(),
-        });
+        check_context(pd, init)?;
         let config = QpConfig {
             pd: pd.inner.id,
             qp_type: init.qp_type,
-            send_cq: Some(send_cq.inner.id),
-            recv_cq: Some(recv_cq.inner.id),
-            srq: None,
-            xrc_domain: None,
+            send_cq: init.send_cq.map(|cq| cq.inner.id),
+            recv_cq: init.recv_cq.map(|cq| cq.inner.id),
+            srq: init.srq.map(|srq| srq.inner.id),
+            xrc_domain: init.xrc_domain.map(XrcDomain::id),
             cap: init.cap,
             sq_sig: init.sq_sig,
         };
+        let shared = QpShared::of(context);
         let made = context.device.verb(|card, _| {
             let made = card.engine.create_qp(&config)?;
-            card.listeners.qps.insert(made.qpn, shared.clone());
+            card.listeners.add_qp(made.qpn, &shared);
+            if matches!(init.qp_type, QpType::Ud | QpType::Gsi) {
+                // What datagrams tell of their way here goes into the GRH area.
+                card.fabric.report_header_fields();
+            }
             Ok(made)
         })?;
         Ok(Qp {
-            pd: pd.clone(),
-            _cqs: (send_cq.clone(), recv_cq.clone()),
             device: context.device.clone(),
             qpn: made.qpn,
             qp_type: init.qp_type,
             cap: made.cap,
             shared,
             destroyed: false,
+            _parents: Box::new(Parents {
+                _context: Some(context.clone()),
+                _pd: Some(pd.clone()),
+                _cqs: [init.send_cq.cloned(), init.recv_cq.cloned()],
+                _srq: init.srq.cloned(),
+                _domain: init.xrc_domain.map(XrcDomain::share),
+            }),
+        })
+    }
+
+    /// One more handle of an XRC target.
+    pub(crate) fn open_target(context: &Arc<ContextInner>, domain: &XrcDomain, qpn: u32) -> Result<Qp> {
+        domain.check_device(&context.device)?;
+        let shared = QpShared::of(context);
+        context.device.verb(|card, _| {
+            card.engine.open_xrc_target(domain.id(), qpn)?;
+            card.listeners.add_qp(qpn, &shared);
+            Ok(())
+        })?;
+        Ok(Qp {
+            device: context.device.clone(),
+            qpn,
+            qp_type: QpType::XrcTarget,
+            cap: QpCap::default(),
+            shared,
+            destroyed: false,
+            _parents: Box::new(Parents {
+                _context: Some(context.clone()),
+                _domain: Some(domain.share()),
+                ..Parents::default()
+            }),
         })
     }
 
     fn remove(&mut self) -> Result<()> {
         let qpn = self.qpn;
-        self.device.verb(|card, now| {
+        let freed = self.device.verb(|card, now| {
             // The peer still waits for acknowledgements of what was received here; nobody else can send them.
             card.flush(now, &self.device.pace);
             card.engine.destroy_qp(now, qpn)?;
-            card.listeners.qps.remove(&qpn);
-            Ok(())
+            card.listeners.remove_qp(qpn, &self.shared);
+            // Windows of type 2 that were bound through it are bound no more.
+            Ok(card.free_orphans())
         })?;
         self.destroyed = true;
+        // Outside the gate: domains go with them.
+        drop(freed);
         self.shared.async_events.purge(&self.shared.async_unacknowledged);
         Ok(())
     }
 }
 
-fn type_name(qp_type: QpType) -> &'static str {
-    match qp_type {
-        QpType::Gsi => "a GSI queue pair",
-        QpType::Rc => "an RC queue pair",
-        QpType::Uc => "a UC queue pair",
-        QpType::Ud => "a UD queue pair",
-        QpType::RawPacket => "a raw packet queue pair",
-        QpType::XrcInitiator | QpType::XrcTarget => "an XRC queue pair",
+impl QpShared {
+    fn of(context: &ContextInner) -> Arc<QpShared> {
+        Arc::new(QpShared {
+            async_events: context.async_events.clone(),
+            async_unacknowledged: Arc::default(),
+            groups: Mutex::default(),
+        })
+    }
+}
+
+/// EINVAL unless all that the queue pair is made from belongs to one context, and the XRC domain to its device.
+fn check_context(pd: &Pd, init: &QpInit<'_, Softroce>) -> Result<()> {
+    let context = &pd.inner.context;
+    let is_foreign = |other: &Arc<ContextInner>| !Arc::ptr_eq(other, context);
+    let cqs = [init.send_cq, init.recv_cq];
+    if cqs.into_iter().flatten().any(|cq| is_foreign(&cq.inner.context)) {
+        return Err(Error::invalid(
+            "a completion queue belongs to another context than the protection domain",
+        ));
+    }
+    if init
+        .srq
+        .is_some_and(|srq| is_foreign(&srq.inner.pd.inner.context))
+    {
+        return Err(Error::invalid(
+            "the shared receive queue belongs to another context than the protection domain",
+        ));
+    }
+    match init.xrc_domain {
+        Some(domain) => domain.check_device(&context.device),
+        None => Ok(()),
     }
 }
 
@@ -112,7 +174,10 @@ impl Drop for Qp {
     fn drop(&mut self) {
         if !self.destroyed {
             // In a forked child there is nothing to free.
-            let _ = self.remove();
+            if self.device.is_owned() {
+                self.detach_all();
+                let _ = self.remove();
+            }
         }
     }
 }
@@ -121,14 +186,26 @@ impl fmt::Debug for Qp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Qp")
             .field("qpn", &format_args!("{:#x}", self.qpn))
-            .field("pd", &self.pd)
+            .field("qp_type", &self.qp_type)
             .finish()
     }
 }
 
 impl Object for Qp {
-    /// Waits until all its asynchronous events that a program has taken are acknowledged.
+    /// EBUSY while it is attached to a multicast group. Waits until all its asynchronous events that a program has taken
+    /// are acknowledged.
     fn destroy(mut self) -> Result<(), Refused<Self>> {
+        if let Err(error) = self.device.check_owner() {
+            return Err(Refused { object: self, error });
+        }
+        let groups = self.lock_groups().len();
+        if groups > 0 {
+            let error = Error::new(
+                ErrorKind::Busy,
+                format!("the queue pair is attached to {groups} multicast groups; detach it first"),
+            );
+            return Err(Refused { object: self, error });
+        }
         match self.remove() {
             Ok(()) => {
                 self.shared.async_unacknowledged.wait();
@@ -172,8 +249,9 @@ impl verbs_api::QueuePair for Qp {
         self.device.post(self.qpn, |card, now| {
             let mut bytes = 0;
             for (posted, request) in requests.iter().enumerate() {
-                let request = in_engine_terms(request);
-                if let Err(error) = card.engine.post_send(now, self.qpn, &request) {
+                let result = in_engine_terms(request, &self.device)
+                    .and_then(|request| card.engine.post_send(now, self.qpn, &request));
+                if let Err(error) = result {
                     return (bytes, Err(PostError { posted, error }));
                 }
                 bytes += length(&request.payload);
@@ -191,52 +269,36 @@ impl verbs_api::QueuePair for Qp {
             Ok(())
         })
     }
-}
 
-fn length(payload: &Payload<'_>) -> u64 {
-    match payload {
-        Payload::Sges(sges) => sges.iter().map(|sge| u64::from(sge.length)).sum(),
-        Payload::Inline(bytes) => bytes.len() as u64,
+    fn bind_mw(
+        &self,
+        mw: &mut Mw,
+        wr_id: u64,
+        bind: &BindInfo<'_, Softroce>,
+        signaled: bool,
+    ) -> Result<RKey> {
+        same_device("the memory window", &mw.pd, &self.device)?;
+        same_device("the memory region", bind.mr.pd(), &self.device)?;
+        let request = BindRequest {
+            wr_id,
+            flags: match signaled {
+                true => SendFlags::SIGNALED,
+                false => SendFlags::empty(),
+            },
+            mr: Some(bind.mr.id()),
+            addr: bind.addr,
+            length: bind.length,
+            access: bind.access,
+        };
+        self.device
+            .verb(|card, now| card.engine.bind_mw(now, self.qpn, mw.id, &request))
     }
-}
 
-fn in_engine_terms<'a>(request: &SendWr<'a, Softroce>) -> SendRequest<'a> {
-    let op = match request.op {
-        SendOp::Send { imm } => SendOperation::Send { imm },
-        SendOp::SendWithInvalidate { rkey } => SendOperation::SendWithInvalidate { rkey },
-        SendOp::SendTo { ah, .. } => match *ah {},
-        SendOp::Write { remote, imm } => SendOperation::Write { remote, imm },
-        SendOp::Read { remote } => SendOperation::Read { remote },
-        SendOp::CompareSwap {
-            remote,
-            compare,
-            swap,
-        } => SendOperation::CompareSwap {
-            remote,
-            compare,
-            swap,
-        },
-        SendOp::FetchAdd { remote, add } => SendOperation::FetchAdd { remote, add },
-        SendOp::AtomicWrite { remote } => SendOperation::AtomicWrite { remote },
-        SendOp::Flush {
-            remote,
-            length,
-            placement,
-            whole_mr,
-        } => SendOperation::Flush {
-            remote,
-            length,
-            placement,
-            whole_mr,
-        },
-        SendOp::LocalInvalidate { rkey } => SendOperation::LocalInvalidate { rkey },
-        SendOp::BindMw { mw, .. } => match *mw {},
-    };
-    SendRequest {
-        wr_id: request.wr_id,
-        op,
-        payload: request.payload,
-        flags: request.flags,
-        xrc_srqn: request.xrc_srqn,
+    fn attach_mcast(&self, group: Gid, _lid: u16) -> Result<()> {
+        self.attach(group)
+    }
+
+    fn detach_mcast(&self, group: Gid, _lid: u16) -> Result<()> {
+        self.detach(group)
     }
 }

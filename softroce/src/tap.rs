@@ -217,6 +217,10 @@ impl<F: Fabric> Fabric for Tap<F> {
         self.inner.has_multicast()
     }
 
+    fn report_header_fields(&mut self) {
+        self.inner.report_header_fields();
+    }
+
     fn close_in_child(&mut self) {
         self.inner.close_in_child();
         // Another thread of the parent may have held the lock when the child was made; then the file stays open in

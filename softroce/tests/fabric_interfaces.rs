@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use roce_wire::icrc::Verdict;
 use softroce::{Endpoint, Fabric, UdpFabric, UdpOptions};
 use support::*;
-use verbs_api::{Mtu, PortState};
+use verbs_api::{ErrorKind, Mtu, PortState};
 
 /// Two network namespaces joined by a pair of virtual Ethernets `left` and `right`; gone when dropped.
 struct Joined {
@@ -168,4 +168,104 @@ fn a_change_of_the_interface_is_noticed() {
         assert!(ip(&format!("-n {a} link set left up")));
         while wait_for_news().state != PortState::Active {}
     });
+}
+
+/// The first fabric sends seven packets to the group; each one must get as many as said with it, each once.
+fn check_group(fabrics: &mut [(&mut UdpFabric, usize)], group: IpAddr) {
+    const MULTICAST_QPN: u32 = 0xff_ffff;
+    let sender = &mut fabrics[0].0;
+    let (before, source) = (sender.counters(), sender.address());
+    send_all(sender, group, MULTICAST_QPN, &[24, 24, 500, 500, 500, 60, 1040]);
+    assert_eq!(sender.counters().send_refused, before.send_refused, "{group}");
+    for (number, (fabric, count)) in fabrics.iter_mut().enumerate() {
+        let mut arrivals = receive(fabric, *count);
+        // Whatever else may come.
+        fabric.recv(&mut |meta, bytes| {
+            arrivals.push(Arrival {
+                meta: *meta,
+                bytes: bytes.to_vec(),
+            })
+        });
+        assert_eq!(arrivals.len(), *count, "member {number} of {group}");
+        for (tag, arrival) in (0..).zip(&arrivals) {
+            assert_eq!((tag_of(&arrival.bytes), arrival.meta.dst), (tag, group));
+            assert_eq!(arrival.meta.src, source);
+            assert_eq!(arrival.icrc(), Verdict::Valid, "packet {tag} of {group}");
+        }
+    }
+}
+
+#[test]
+fn groups_reach_across_a_virtual_ethernet_in_both_families_and_stay_on_their_interface() {
+    let Some(joined) = Joined::new("groups", 1500) else {
+        return;
+    };
+    joined.run(0, || ip("link set lo up"));
+    let open_at = |end: usize, address: &str| {
+        joined.run(end, || {
+            UdpFabric::open(&UdpOptions::new(address.parse().unwrap())).unwrap()
+        })
+    };
+    drop((
+        joined.run(0, || open_on("left")),
+        joined.run(1, || open_on("right")),
+    ));
+    for (left, right, groups) in [
+        ("10.77.0.1", "10.77.0.2", &["239.7.7.7", "224.0.0.77"][..]),
+        ("fe80::1", "fe80::2", &["ff02::77", "ff05::77"]),
+    ] {
+        let (mut left, mut beside_left) = (open_at(0, left), open_at(0, left));
+        let (mut right, mut elsewhere) = (open_at(1, right), open_at(0, "127.0.0.1"));
+        for group in groups {
+            let group: IpAddr = group.parse().unwrap();
+            for fabric in [&mut left, &mut beside_left] {
+                joined.run(0, || fabric.join(group)).unwrap();
+            }
+            joined.run(1, || right.join(group)).unwrap();
+            if group.is_ipv4() {
+                joined.run(0, || elsewhere.join(group)).unwrap();
+            }
+            let all = &mut [
+                (&mut right, 7),
+                (&mut left, 7),
+                (&mut beside_left, 7),
+                (&mut elsewhere, 0),
+            ];
+            check_group(all, group);
+            check_group(
+                &mut [(&mut left, 7), (&mut beside_left, 7), (&mut right, 7)],
+                group,
+            );
+            right.leave(group).unwrap();
+            check_group(
+                &mut [(&mut left, 7), (&mut beside_left, 7), (&mut right, 0)],
+                group,
+            );
+            check_group(
+                &mut [(&mut right, 0), (&mut left, 7), (&mut beside_left, 7)],
+                group,
+            );
+        }
+    }
+}
+
+#[test]
+fn ipv6_groups_on_the_loopback_interface_are_refused_until_root_has_added_a_route_for_them() {
+    let Some(joined) = Joined::new("loopback", 1500) else {
+        return;
+    };
+    joined.run(0, || ip("link set lo up"));
+    let open_own = || UdpFabric::open(&UdpOptions::new("::1".parse().unwrap())).unwrap();
+    let (mut sender, mut member) = (joined.run(0, open_own), joined.run(0, open_own));
+    let group: IpAddr = "ff05::77".parse().unwrap();
+    joined.run(0, || {
+        assert!(!member.has_multicast());
+        let error = member.join(group).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("ip -6 route add"), "{error}");
+        assert!(ip("-6 route add local ff00::/8 dev lo table local"));
+        assert!(member.has_multicast());
+        member.join(group).unwrap();
+    });
+    check_group(&mut [(&mut sender, 0), (&mut member, 7)], group);
 }

@@ -39,6 +39,10 @@ static ALLOCATOR: Counting = Counting;
 fn sending_receiving_passing_on_and_the_care_for_steering_do_not_allocate() {
     let address = fresh_address();
     let mut members = [open(address), open(address), open(address)];
+    let group = "239.255.77.99".parse().unwrap();
+    for member in &mut members {
+        member.join(group).unwrap();
+    }
     let qpns = [0, 1, 2].map(|at: usize| members[at].qpn_slice().start);
     let way = path(address, address);
     let other_way = softroce_engine::Path {
@@ -46,6 +50,7 @@ fn sending_receiving_passing_on_and_the_care_for_steering_do_not_allocate() {
         hop_limit: 9,
         ..way
     };
+    let group_way = path(address, group);
     let mut batch = TxBatch::new(1 << 17, 128);
     let mut received = 0;
     let before = ALLOCATIONS.with(Cell::get);
@@ -64,6 +69,9 @@ fn sending_receiving_passing_on_and_the_care_for_steering_do_not_allocate() {
                 fill_packet(bytes, qpns[tag as usize / 4], tag);
                 sent += 1;
             }
+        }
+        if let Some(bytes) = batch.push(group_way, 60) {
+            fill_packet(bytes, 0xff_ffff, 0);
         }
         members[sent % 3].send(&mut batch);
         for member in &mut members {

@@ -11,6 +11,7 @@ mod many_processes;
 mod pauses;
 mod peers;
 mod pingpong;
+mod port_events;
 mod rxe;
 mod targets;
 mod verbs_tools;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         targets::cases(),
         captures::cases(),
         verbs_tools::cases(),
+        port_events::cases(),
         bad_arguments::cases(),
         rxe::cases(),
     ];

@@ -3,12 +3,14 @@
 //! Each part is generic over the provider. Two ends meet over TCP and exchange JSON, one object a line; what
 //! an end found out it prints to stdout as one JSON object, for the test to judge.
 
+pub mod crowd;
 pub mod end;
 pub mod incast;
 pub mod interop;
 pub mod line;
 pub mod passive;
 pub mod pulse;
+pub mod scale;
 
 pub use end::{End, Path, Shape};
 pub use line::Line;

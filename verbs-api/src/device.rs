@@ -37,7 +37,8 @@ pub struct DeviceAttr {
     pub hw_ver: u32,
     pub max_qp: u32,
     pub max_qp_wr: u32,
-    pub device_cap_flags: u32,
+    /// `IBV_DEVICE_*`. The lower half is what `ibv_device_attr` has room for.
+    pub device_cap_flags: u64,
     pub max_sge: u32,
     pub max_sge_rd: u32,
     pub max_cq: u32,
@@ -62,8 +63,31 @@ pub struct DeviceAttr {
     pub phys_port_cnt: u8,
     /// Bytes that a work request may carry inline.
     pub max_inline_data: u32,
+    /// Bytes of device memory.
+    pub max_dm_bytes: u64,
     /// Completion vectors.
     pub num_comp_vectors: u32,
+}
+
+/// Bits of [`DeviceAttr::device_cap_flags`] that providers of ours set; the numbers are `IBV_DEVICE_*`, and of the upper
+/// half those of the kernel's interface, which C programs meet as bare numbers.
+pub mod device_caps {
+    /// A shared receive queue can be resized.
+    pub const SRQ_RESIZE: u64 = 1 << 13;
+    /// XRC queue pairs.
+    pub const XRC: u64 = 1 << 20;
+    /// Memory windows.
+    pub const MEM_WINDOW: u64 = 1 << 17;
+    /// Invalidation, local and by SEND.
+    pub const MEM_MGT_EXTENSIONS: u64 = 1 << 21;
+    /// Windows of type 2 are of kind 2B: open through one queue pair, within a protection domain.
+    pub const MEM_WINDOW_TYPE_2B: u64 = 1 << 24;
+    /// FLUSH to global visibility.
+    pub const FLUSH_GLOBAL: u64 = 1 << 38;
+    /// FLUSH to persistence.
+    pub const FLUSH_PERSISTENT: u64 = 1 << 39;
+    /// ATOMIC WRITE.
+    pub const ATOMIC_WRITE: u64 = 1 << 40;
 }
 
 /// A path MTU: payload bytes a packet. The numbers are those of `ibv_mtu`.

@@ -43,7 +43,7 @@ pub use address::{AddressVector, Gid, GidEntry, GidType};
 pub use buffer::Buffer;
 pub use cm::{CmEvent, CmEventKind, CmId, CmPortSpace, ConnectionManager, ConnectionParameters};
 pub use completion::{Notify, Wc, WcFlags, WcOpcode, WcStatus};
-pub use device::{AtomicCap, DeviceAttr, DeviceInfo, LinkLayer, Mtu, PortAttr, PortState};
+pub use device::{AtomicCap, DeviceAttr, DeviceInfo, LinkLayer, Mtu, PortAttr, PortState, device_caps};
 pub use error::{Error, ErrorKind, PostError, Refused, Result};
 pub use event::{AsyncEvent, EventKind, EventSource};
 pub use mad::{Mad, MadAgent, MadProvider, MadRegistration, ReceivedMad};

@@ -40,6 +40,9 @@ impl fmt::Display for Headers {
         if let Some(deth) = &self.deth {
             write!(f, " qkey {} from qp {}", deth.qkey, deth.source_qp)?;
         }
+        if let Some(feth) = &self.feth {
+            write!(f, " flush {} {}", feth.placement, feth.selectivity)?;
+        }
         if let Some(reth) = &self.reth {
             write!(
                 f,

@@ -23,6 +23,8 @@ pub enum Layer {
     XrcEth,
     /// Datagram extended transport header.
     Deth,
+    /// FLUSH extended transport header.
+    Feth,
     /// RDMA extended transport header.
     Reth,
     /// Atomic extended transport header.
@@ -52,6 +54,7 @@ impl fmt::Display for Layer {
             Self::Bth => "BTH",
             Self::XrcEth => "XRCETH",
             Self::Deth => "DETH",
+            Self::Feth => "FETH",
             Self::Reth => "RETH",
             Self::AtomicEth => "AtomicETH",
             Self::Aeth => "AETH",

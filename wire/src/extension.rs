@@ -1,6 +1,15 @@
 //! Extension headers as values. Each converts from and to its view in [`crate::raw`].
 
-use crate::{Msn, QKey, Qpn, RKey, Srqn, Syndrome, raw};
+use crate::{FlushPlacement, FlushSelectivity, Msn, QKey, Qpn, RKey, Srqn, Syndrome, raw};
+
+/// FLUSH extended transport header: what FLUSH makes sure of, and for which bytes. A RETH follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Feth {
+    /// What must be true of the bytes.
+    pub placement: FlushPlacement,
+    /// Which bytes.
+    pub selectivity: FlushSelectivity,
+}
 
 /// RDMA extended transport header: where a WRITE goes or a READ comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +93,14 @@ macro_rules! conversions {
 }
 
 conversions! {
+    Feth:
+        |view| Feth {
+            placement: FlushPlacement::new(view.bits.get() as u8),
+            selectivity: FlushSelectivity::new((view.bits.get() >> 4) as u8),
+        },
+        |own| raw::Feth {
+            bits: u32::from(own.selectivity.value() << 4 | own.placement.value()).into(),
+        };
     Reth:
         |view| Reth { va: view.va.get(), rkey: RKey(view.rkey.get()), dma_length: view.dma_length.get() },
         |own| raw::Reth { va: own.va.into(), rkey: own.rkey.0.into(), dma_length: own.dma_length.into() };

@@ -3,8 +3,8 @@
 use zerocopy::IntoBytes;
 
 use crate::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, EmitError, HeaderSet, Ieth, ImmDt, Layer, ParseError, Reth,
-    XrcEth, raw,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, EmitError, Feth, HeaderSet, Ieth, ImmDt, Layer, ParseError,
+    Reth, XrcEth, raw,
 };
 
 /// The longest headers of any opcode: BTH, XRCETH and AtomicETH.
@@ -16,6 +16,8 @@ pub const MAX_HEADERS_LEN: usize = 44;
 pub struct Headers {
     /// Base transport header.
     pub bth: Bth,
+    /// FLUSH extended transport header.
+    pub feth: Option<Feth>,
     /// RDMA extended transport header.
     pub reth: Option<Reth>,
     /// ACK extended transport header.
@@ -39,6 +41,7 @@ impl Headers {
     pub const fn new(bth: Bth) -> Self {
         Self {
             bth,
+            feth: None,
             reth: None,
             aeth: None,
             atomic_eth: None,
@@ -83,6 +86,13 @@ impl Headers {
             headers.deth = Some(
                 reader
                     .take(Layer::Deth, raw::Deth::split_from, raw::Deth::LEN)?
+                    .into(),
+            );
+        }
+        if set.feth {
+            headers.feth = Some(
+                reader
+                    .take(Layer::Feth, raw::Feth::split_from, raw::Feth::LEN)?
                     .into(),
             );
         }
@@ -160,6 +170,9 @@ impl Headers {
         }
         if set.deth {
             writer.put(self.deth.as_ref().map(raw::Deth::from), Layer::Deth)?;
+        }
+        if set.feth {
+            writer.put(self.feth.as_ref().map(raw::Feth::from), Layer::Feth)?;
         }
         if set.reth {
             writer.put(self.reth.as_ref().map(raw::Reth::from), Layer::Reth)?;

@@ -46,6 +46,8 @@ pub enum Operation {
     FetchAdd,
     /// ATOMIC WRITE request (annex A19).
     AtomicWrite,
+    /// FLUSH request (annex A19).
+    Flush,
     /// Congestion notification packet.
     CongestionNotification,
 }
@@ -103,7 +105,7 @@ impl PayloadRule {
     }
 }
 
-/// The extension headers that follow a BTH. Their order on the wire is fixed: XRCETH, DETH, then RETH,
+/// The extension headers that follow a BTH. Their order on the wire is fixed: XRCETH, DETH, FETH, then RETH,
 /// AtomicETH or AETH, then AtomicAckETH, ImmDt or IETH.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct HeaderSet {
@@ -111,6 +113,8 @@ pub struct HeaderSet {
     pub xrceth: bool,
     /// Datagram extended transport header.
     pub deth: bool,
+    /// FLUSH extended transport header.
+    pub feth: bool,
     /// RDMA extended transport header.
     pub reth: bool,
     /// Atomic extended transport header.
@@ -130,6 +134,7 @@ impl HeaderSet {
     pub const NONE: Self = Self {
         xrceth: false,
         deth: false,
+        feth: false,
         reth: false,
         atomic_eth: false,
         aeth: false,
@@ -142,6 +147,7 @@ impl HeaderSet {
     pub const fn len_bytes(self) -> usize {
         4 * self.xrceth as usize
             + 8 * self.deth as usize
+            + 4 * self.feth as usize
             + 16 * self.reth as usize
             + 28 * self.atomic_eth as usize
             + 4 * self.aeth as usize
@@ -156,6 +162,7 @@ impl fmt::Debug for HeaderSet {
         let names = [
             (self.xrceth, "XRCETH"),
             (self.deth, "DETH"),
+            (self.feth, "FETH"),
             (self.reth, "RETH"),
             (self.atomic_eth, "AtomicETH"),
             (self.aeth, "AETH"),
@@ -200,7 +207,8 @@ impl OpcodeInfo {
             | Operation::ReadRequest
             | Operation::CompareSwap
             | Operation::FetchAdd
-            | Operation::AtomicWrite => true,
+            | Operation::AtomicWrite
+            | Operation::Flush => true,
             Operation::ReadResponse
             | Operation::Acknowledge
             | Operation::AtomicAcknowledge
@@ -229,6 +237,7 @@ impl OpcodeInfo {
             | Operation::CompareSwap
             | Operation::FetchAdd
             | Operation::AtomicWrite
+            | Operation::Flush
             | Operation::CongestionNotification => false,
         }
     }
@@ -252,6 +261,21 @@ impl Opcode {
     /// The table's row; `None` for a reserved opcode and for those of services that this crate does not know.
     pub const fn info(self) -> Option<&'static OpcodeInfo> {
         TABLE[self.0 as usize].as_ref()
+    }
+
+    /// The same operation of another service. Not every service has it: see [`Opcode::info`].
+    #[must_use]
+    pub const fn of(self, transport: Transport) -> Self {
+        let service = match transport {
+            Transport::Rc => 0,
+            Transport::Uc => 1,
+            Transport::Rd => 2,
+            Transport::Ud => 3,
+            Transport::Cnp => 4,
+            Transport::Xrc => 5,
+            Transport::Manufacturer => 6,
+        };
+        Self(service << 5 | (self.0 & 0x1f))
     }
 
     /// The service, which reserved opcodes have too.

@@ -127,6 +127,11 @@ headers! {
         /// Packet sequence number.
         psn: U24,
     }
+    /// FLUSH extended transport header.
+    Feth[4] {
+        /// 26 reserved bits, selectivity (2 bits), placement (4 bits).
+        bits: U32,
+    }
     /// RDMA extended transport header.
     Reth[16] {
         /// Virtual address.

@@ -1,20 +1,22 @@
 //! Two softroce devices in virtual time.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use roce_wire::{Headers, ICRC_LEN, pad_len};
 use softroce::Softroce;
 use softroce_sim::{Link, Time, World};
-use verbs_api::{AtomicCap, Context, Provider};
+use verbs_api::{Context as _, PortState, Provider};
 
-use super::BedOptions;
+use super::{BedOptions, leftovers, offers};
 use crate::outcome::Failure;
-use crate::testbed::{Activity, Fate, Need, Network, Passing, Rule, Side, Testbed};
+use crate::testbed::{Activity, Family, Fate, Need, Network, Passing, Rule, Side, Testbed};
 
 /// The simulator as a bed. It has control over every packet.
 pub struct SimBed {
     ends: [<Softroce as Provider>::Context; 2],
+    /// The same over IPv6.
+    other_family: [<Softroce as Provider>::Context; 2],
     world: World,
     /// The first packet that [`Network::take_trace`] has not given out.
     next_sent: u64,
@@ -22,18 +24,24 @@ pub struct SimBed {
 }
 
 impl SimBed {
-    /// A new world with two devices, 2 µs apart.
+    /// A new world with two devices, 2 µs apart, and two more with IPv6 addresses.
     pub fn open(options: &BedOptions) -> Result<Self, Failure> {
         let mut world = World::new(options.seed);
         let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
+        let address_v6 = |last| IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last));
+        // The left end's devices have even numbers.
         let devices = vec![
             world.add_device("sim0", address(1)),
             world.add_device("sim1", address(2)),
+            world.add_device("sim2", address_v6(1)),
+            world.add_device("sim3", address_v6(2)),
         ];
         let provider = Softroce::from_devices(devices);
         let ends = [provider.open("sim0")?, provider.open("sim1")?];
+        let other_family = [provider.open("sim2")?, provider.open("sim3")?];
         Ok(SimBed {
             ends,
+            other_family,
             world,
             next_sent: 0,
             capture: options.capture.clone(),
@@ -56,7 +64,7 @@ impl Drop for SimBed {
 }
 
 fn side(index: usize) -> Side {
-    Side::BOTH[index.min(1)]
+    Side::BOTH[index % 2]
 }
 
 impl Testbed for SimBed {
@@ -64,6 +72,13 @@ impl Testbed for SimBed {
 
     fn context(&self, side: Side) -> &<Softroce as Provider>::Context {
         &self.ends[side.index()]
+    }
+
+    fn device(&self, side: Side, family: Family) -> &<Softroce as Provider>::Context {
+        match family {
+            Family::Usual => &self.ends[side.index()],
+            Family::Other => &self.other_family[side.index()],
+        }
     }
 
     fn now(&self) -> Duration {
@@ -78,11 +93,26 @@ impl Testbed for SimBed {
     }
 
     fn has(&self, need: Need) -> bool {
-        has(&self.ends[0], need) || need == Need::Network
+        let own = matches!(need, Need::Network | Need::BothFamilies | Need::PortControl);
+        own || offers(&self.ends[0], need)
     }
 
     fn network(&mut self) -> Option<&mut dyn Network> {
         Some(self)
+    }
+
+    fn set_port_up(&mut self, side: Side, up: bool) {
+        let state = if up { PortState::Active } else { PortState::Down };
+        // Device numbers of the usual family are those of the sides.
+        let device = &self.ends[side.index()];
+        let (Ok(port), Ok(gids)) = (device.query_port(1), device.gid_table()) else {
+            return;
+        };
+        self.world.set_port(side.index(), state, port.active_mtu, gids);
+    }
+
+    fn leftovers(&self) -> Option<String> {
+        leftovers(self.ends.iter().chain(&self.other_family))
     }
 
     fn save_capture(&self, path: &std::path::Path) -> Option<std::io::Result<()>> {
@@ -91,18 +121,6 @@ impl Testbed for SimBed {
                 .write_capture(std::io::BufWriter::new(std::fs::File::create(path)?))
         };
         Some(write())
-    }
-}
-
-/// What follows from the device.
-pub(super) fn has<C: Context>(context: &C, need: Need) -> bool {
-    match need {
-        Need::Network => false,
-        Need::Atomics => context
-            .query_device()
-            .is_ok_and(|device| device.atomic_cap != AtomicCap::None),
-        Need::Rereg => context.capabilities().rereg_mr,
-        Need::ResizeCq => context.capabilities().resize_cq,
     }
 }
 

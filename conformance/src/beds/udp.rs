@@ -1,15 +1,16 @@
 //! Two softroce devices over UDP on this machine, each on a loopback address of its own.
 
+use std::cell::OnceCell;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use softroce::{Options, ProgressMode, Softroce};
 use verbs_api::{ErrorKind, Provider};
 
-use super::BedOptions;
+use super::{BedOptions, leftovers, offers};
 use crate::outcome::Failure;
-use crate::testbed::{Activity, Need, Side, Testbed};
+use crate::testbed::{Activity, Family, Need, Side, Testbed};
 
 /// Addresses tried until two are free.
 const TRIES: u32 = 20;
@@ -18,9 +19,17 @@ const EAGER_POLLS: u32 = 200;
 /// How long it then sleeps.
 const PAUSE: Duration = Duration::from_micros(100);
 
+/// The loopback interface has one IPv6 address.
+const IPV6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+/// The third device.
+const IPV6_DEVICE: &str = "softroce2";
+
 /// Real sockets as a bed.
 pub struct UdpBed {
     ends: [<Softroce as Provider>::Context; 2],
+    provider: Softroce,
+    /// One device on the only IPv6 address of the loopback interface, for both ends; opened when a case asks for it.
+    other_family: OnceCell<<Softroce as Provider>::Context>,
     start: Instant,
     polls: u32,
 }
@@ -31,7 +40,7 @@ impl UdpBed {
         let mut tries = 0;
         let provider = loop {
             let setup = Options {
-                addresses: vec![random_address(), random_address()],
+                addresses: vec![random_address(), random_address(), IPV6],
                 progress: ProgressMode::Auto,
                 capture: options.capture.clone(),
                 gso: true,
@@ -45,15 +54,17 @@ impl UdpBed {
             }
         };
         let names = provider.devices()?;
-        let [left, right] = names.as_slice() else {
+        let [left, right, _] = names.as_slice() else {
             return Err(Failure::new(format!(
-                "asked for two devices, got {}",
+                "asked for three devices, got {}",
                 names.len()
             )));
         };
         let ends = [provider.open(&left.name)?, provider.open(&right.name)?];
         Ok(UdpBed {
             ends,
+            provider,
+            other_family: OnceCell::new(),
             start: Instant::now(),
             polls: 0,
         })
@@ -78,6 +89,17 @@ impl Testbed for UdpBed {
         &self.ends[side.index()]
     }
 
+    fn device(&self, side: Side, family: Family) -> &<Softroce as Provider>::Context {
+        match family {
+            Family::Usual => &self.ends[side.index()],
+            Family::Other => self.other_family.get_or_init(|| {
+                self.provider
+                    .open(IPV6_DEVICE)
+                    .expect("the bed has a second family only where ::1 is an address")
+            }),
+        }
+    }
+
     fn now(&self) -> Duration {
         self.start.elapsed()
     }
@@ -94,7 +116,14 @@ impl Testbed for UdpBed {
     }
 
     fn has(&self, need: Need) -> bool {
-        super::sim::has(&self.ends[0], need)
+        match need {
+            Need::BothFamilies => UdpSocket::bind((IPV6, 0)).is_ok(),
+            _ => offers(&self.ends[0], need),
+        }
+    }
+
+    fn leftovers(&self) -> Option<String> {
+        leftovers(self.ends.iter().chain(self.other_family.get()))
     }
 
     fn slack(&self) -> Duration {

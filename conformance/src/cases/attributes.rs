@@ -1,12 +1,14 @@
 //! The attributes of a queue pair one by one.
 
-use verbs_api::{MigState, Provider, QpAttr, QpAttrMask, QpState};
+use verbs_api::{AltPath, MigState, Provider, QpAttr, QpAttrMask, QpState, QpType};
 
 use crate::pair::Pair;
 
 /// Every attribute with a harmless value.
 pub(super) fn every_attribute<P: Provider>(pair: &Pair<P>) -> Vec<(QpAttrMask, QpAttr)> {
-    let (setup, own, peer) = (&pair.setup, &pair.left.endpoint, &pair.right.endpoint);
+    let (own, peer) = (&pair.left.endpoint, &pair.right.endpoint);
+    // A reliable connection has a value for nearly all.
+    let setup = pair.setup.with_type(QpType::Rc);
     let (init, rtr, rts) = (
         setup.to_init(own.gid.port),
         setup.to_rtr(own, peer),
@@ -114,6 +116,31 @@ pub(super) fn every_attribute<P: Provider>(pair: &Pair<P>) -> Vec<(QpAttrMask, Q
             },
         ),
         (
+            QpAttrMask::EN_SQD_ASYNC_NOTIFY,
+            QpAttr {
+                en_sqd_async_notify: Some(true),
+                ..none
+            },
+        ),
+        (
+            QpAttrMask::ALT_PATH,
+            QpAttr {
+                alt_path: Some(AltPath {
+                    av: own.vector_to(peer),
+                    pkey_index: 0,
+                    timeout: 14,
+                }),
+                ..none
+            },
+        ),
+        (
+            QpAttrMask::RATE_LIMIT,
+            QpAttr {
+                rate_limit: Some(1),
+                ..none
+            },
+        ),
+        (
             QpAttrMask::DEST_QPN,
             QpAttr {
                 dest_qpn: rtr.dest_qpn,
@@ -139,20 +166,69 @@ pub(super) fn merge(mut base: QpAttr, extra: &QpAttr) -> QpAttr {
     base.sq_psn = extra.sq_psn.or(base.sq_psn);
     base.max_dest_rd_atomic = extra.max_dest_rd_atomic.or(base.max_dest_rd_atomic);
     base.path_mig_state = extra.path_mig_state.or(base.path_mig_state);
+    base.en_sqd_async_notify = extra.en_sqd_async_notify.or(base.en_sqd_async_notify);
+    base.alt_path = extra.alt_path.or(base.alt_path);
+    base.rate_limit = extra.rate_limit.or(base.rate_limit);
     base.dest_qpn = extra.dest_qpn.or(base.dest_qpn);
     base
 }
 
-/// What each transition of RC permits beyond what it requires.
-pub(super) fn optional(from: QpState, to: QpState) -> QpAttrMask {
+/// The same without the attributes of `mask`.
+pub(super) fn without(mut attr: QpAttr, mask: QpAttrMask) -> QpAttr {
     use QpAttrMask as M;
+    let gone = |bit| mask.contains(bit);
+    attr.access = attr.access.filter(|_| !gone(M::ACCESS_FLAGS));
+    attr.pkey_index = attr.pkey_index.filter(|_| !gone(M::PKEY_INDEX));
+    attr.port = attr.port.filter(|_| !gone(M::PORT));
+    attr.qkey = attr.qkey.filter(|_| !gone(M::QKEY));
+    attr.av = attr.av.filter(|_| !gone(M::AV));
+    attr.path_mtu = attr.path_mtu.filter(|_| !gone(M::PATH_MTU));
+    attr.timeout = attr.timeout.filter(|_| !gone(M::TIMEOUT));
+    attr.retry_cnt = attr.retry_cnt.filter(|_| !gone(M::RETRY_CNT));
+    attr.rnr_retry = attr.rnr_retry.filter(|_| !gone(M::RNR_RETRY));
+    attr.rq_psn = attr.rq_psn.filter(|_| !gone(M::RQ_PSN));
+    attr.max_rd_atomic = attr.max_rd_atomic.filter(|_| !gone(M::MAX_QP_RD_ATOMIC));
+    attr.min_rnr_timer = attr.min_rnr_timer.filter(|_| !gone(M::MIN_RNR_TIMER));
+    attr.sq_psn = attr.sq_psn.filter(|_| !gone(M::SQ_PSN));
+    attr.max_dest_rd_atomic = attr.max_dest_rd_atomic.filter(|_| !gone(M::MAX_DEST_RD_ATOMIC));
+    attr.dest_qpn = attr.dest_qpn.filter(|_| !gone(M::DEST_QPN));
+    attr
+}
+
+/// What each transition permits beyond what it requires.
+pub(super) fn optional(qp_type: QpType, from: QpState, to: QpState) -> QpAttrMask {
+    use QpAttrMask as M;
+    if qp_type == QpType::Ud {
+        return match (from, to) {
+            (QpState::Init, QpState::Init) => M::PKEY_INDEX | M::PORT | M::QKEY,
+            (QpState::Init, QpState::Rtr) | (QpState::Sqd, QpState::Sqd) => M::PKEY_INDEX | M::QKEY,
+            (QpState::Rtr | QpState::Rts | QpState::Sqd, QpState::Rts) => M::CUR_STATE | M::QKEY,
+            (QpState::Rts, QpState::Sqd) => M::EN_SQD_ASYNC_NOTIFY,
+            _ => M::empty(),
+        };
+    }
+    let (answers, requests) = match qp_type {
+        QpType::Rc => (true, true),
+        QpType::XrcTarget => (true, false),
+        QpType::XrcInitiator => (false, true),
+        _ => (false, false),
+    };
+    let when = |given: bool, mask: M| if given { mask } else { M::empty() };
+    let rnr_timer = when(answers, M::MIN_RNR_TIMER);
     match (from, to) {
         (QpState::Init, QpState::Init) => M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS,
         (QpState::Init, QpState::Rtr) => M::ALT_PATH | M::ACCESS_FLAGS | M::PKEY_INDEX,
-        (QpState::Rtr | QpState::Rts, QpState::Rts) | (QpState::Sqd, QpState::Rts) => {
-            M::CUR_STATE | M::ALT_PATH | M::ACCESS_FLAGS | M::PATH_MIG_STATE | M::MIN_RNR_TIMER
+        (QpState::Rtr | QpState::Rts | QpState::Sqd, QpState::Rts) => {
+            M::CUR_STATE | M::ALT_PATH | M::ACCESS_FLAGS | M::PATH_MIG_STATE | rnr_timer
         }
         (QpState::Rts, QpState::Sqd) => M::EN_SQD_ASYNC_NOTIFY,
+        (QpState::Sqd, QpState::Sqd) => {
+            let all = M::AV | M::ALT_PATH | M::ACCESS_FLAGS | M::PKEY_INDEX | M::PATH_MIG_STATE;
+            let reliable = when(answers || requests, M::PORT | M::TIMEOUT);
+            let requester = when(requests, M::RETRY_CNT | M::RNR_RETRY | M::MAX_QP_RD_ATOMIC);
+            let responder = when(answers, M::MAX_DEST_RD_ATOMIC) | rnr_timer;
+            all | reliable | requester | responder
+        }
         _ => M::empty(),
     }
 }

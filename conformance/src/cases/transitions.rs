@@ -1,48 +1,20 @@
 //! The ways between the states, and what each requires and permits.
 
-use verbs_api::{Access, ErrorKind, Provider, QpAttr, QpState, QueuePair};
+use verbs_api::{Access, Context as _, ErrorKind, Provider, QpAttr, QpAttrMask, QpState, QpType, QueuePair};
 
-use super::attributes::{every_attribute, merge, optional};
+use super::attributes::{every_attribute, merge, optional, without};
 use crate::case::Case;
 use crate::outcome::{CaseResult, Failure};
-use crate::pair::{Node, Pair, Setup};
+use crate::pair::{Node, Pair, Setup, Shared};
 use crate::same;
 use crate::scene::Scene;
-use crate::testbed::Testbed;
+use crate::testbed::{Need, Side, Testbed};
 
-const REQUIRED: [(QpState, QpState, &[Strip]); 3] = [
-    (
-        QpState::Reset,
-        QpState::Init,
-        &[
-            ("pkey_index", |a| a.pkey_index = None),
-            ("port", |a| a.port = None),
-            ("access", |a| a.access = None),
-        ],
-    ),
-    (
-        QpState::Init,
-        QpState::Rtr,
-        &[
-            ("av", |a| a.av = None),
-            ("path_mtu", |a| a.path_mtu = None),
-            ("dest_qpn", |a| a.dest_qpn = None),
-            ("rq_psn", |a| a.rq_psn = None),
-            ("max_dest_rd_atomic", |a| a.max_dest_rd_atomic = None),
-            ("min_rnr_timer", |a| a.min_rnr_timer = None),
-        ],
-    ),
-    (
-        QpState::Rtr,
-        QpState::Rts,
-        &[
-            ("timeout", |a| a.timeout = None),
-            ("retry_cnt", |a| a.retry_cnt = None),
-            ("rnr_retry", |a| a.rnr_retry = None),
-            ("sq_psn", |a| a.sq_psn = None),
-            ("max_rd_atomic", |a| a.max_rd_atomic = None),
-        ],
-    ),
+/// The ways that require attributes.
+const REQUIRING: [(QpState, QpState); 3] = [
+    (QpState::Reset, QpState::Init),
+    (QpState::Init, QpState::Rtr),
+    (QpState::Rtr, QpState::Rts),
 ];
 
 /// The cases of this file.
@@ -52,20 +24,101 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             "C1",
             "of all 49 transitions exactly the legal ones succeed",
             &["QP-1", "QP-2"],
-            transitions,
+            |scene| transitions(scene, QpType::Rc),
         ),
         Case::verbs(
             "C2",
             "a missing required attribute is EINVAL",
             &["QP-3"],
-            missing_attributes,
+            |scene| missing_attributes(scene, QpType::Rc),
         ),
+        Case::verbs("C3", "an attribute out of place is EINVAL", &["QP-4"], |scene| {
+            extra_attributes(scene, QpType::Rc)
+        }),
         Case::verbs(
-            "C3",
-            "an attribute out of place is EINVAL",
+            "C1-UC",
+            "of all 49 transitions exactly the legal ones succeed, over UC",
+            &["QP-1", "QP-2"],
+            |scene| transitions(scene, QpType::Uc),
+        )
+        .needing(&[Need::Uc]),
+        Case::verbs(
+            "C2-UC",
+            "a missing required attribute is EINVAL, over UC",
+            &["QP-3"],
+            |scene| missing_attributes(scene, QpType::Uc),
+        )
+        .needing(&[Need::Uc]),
+        Case::verbs(
+            "C3-UC",
+            "an attribute out of place is EINVAL, over UC",
             &["QP-4"],
-            extra_attributes,
-        ),
+            |scene| extra_attributes(scene, QpType::Uc),
+        )
+        .needing(&[Need::Uc]),
+        Case::verbs(
+            "C1-UD",
+            "of all 49 transitions exactly the legal ones succeed, over UD",
+            &["QP-1", "QP-2"],
+            |scene| transitions(scene, QpType::Ud),
+        )
+        .needing(&[Need::Ud]),
+        Case::verbs(
+            "C2-UD",
+            "a missing required attribute is EINVAL, over UD",
+            &["QP-3"],
+            |scene| missing_attributes(scene, QpType::Ud),
+        )
+        .needing(&[Need::Ud]),
+        Case::verbs(
+            "C3-UD",
+            "an attribute out of place is EINVAL, over UD",
+            &["QP-4"],
+            |scene| extra_attributes(scene, QpType::Ud),
+        )
+        .needing(&[Need::Ud]),
+        Case::verbs(
+            "C1-INI",
+            "of all 49 transitions exactly the legal ones succeed, over an XRC initiator",
+            &["QP-1", "QP-2"],
+            |scene| transitions(scene, QpType::XrcInitiator),
+        )
+        .needing(&[Need::Xrc]),
+        Case::verbs(
+            "C2-INI",
+            "a missing required attribute is EINVAL, over an XRC initiator",
+            &["QP-3"],
+            |scene| missing_attributes(scene, QpType::XrcInitiator),
+        )
+        .needing(&[Need::Xrc]),
+        Case::verbs(
+            "C3-INI",
+            "an attribute out of place is EINVAL, over an XRC initiator",
+            &["QP-4"],
+            |scene| extra_attributes(scene, QpType::XrcInitiator),
+        )
+        .needing(&[Need::Xrc]),
+        Case::verbs(
+            "C1-TGT",
+            "of all 49 transitions exactly the legal ones succeed, over an XRC target",
+            &["QP-1", "QP-2"],
+            |scene| transitions(scene, QpType::XrcTarget),
+        )
+        .needing(&[Need::Xrc]),
+        Case::verbs(
+            "C2-TGT",
+            "a missing required attribute is EINVAL, over an XRC target",
+            &["QP-3"],
+            |scene| missing_attributes(scene, QpType::XrcTarget),
+        )
+        .needing(&[Need::Xrc]),
+        Case::verbs(
+            "C3-TGT",
+            "an attribute out of place is EINVAL, over an XRC target",
+            &["QP-4"],
+            |scene| extra_attributes(scene, QpType::XrcTarget),
+        )
+        .needing(&[Need::Xrc]),
         Case::verbs(
             "C4",
             "a refused modify changes nothing",
@@ -79,7 +132,31 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             wrong_current_state,
         )
         .of_priority(2),
+        Case::verbs(
+            "C27",
+            "RESET to ERR is refused, or done",
+            &["QP-1"],
+            reset_to_error,
+        )
+        .of_priority(3),
     ]
+}
+
+/// A queue pair of this type at the left end, and something to connect it to.
+fn specimen<B: Testbed>(scene: &Scene<B>, qp_type: QpType) -> Result<Pair<B::P>, Failure> {
+    let setup = Setup::of(qp_type);
+    let left = if qp_type == QpType::XrcTarget {
+        let domain = scene.context(Side::Left).open_xrc_domain(None)?;
+        let shared = Shared {
+            xrc_domain: Some(&domain),
+            ..Shared::default()
+        };
+        scene.node_sharing(Side::Left, &setup, &shared)?
+    } else {
+        scene.node(Side::Left, &setup)?
+    };
+    let right = scene.node(Side::Right, &Setup::default())?;
+    Ok(Pair { left, right, setup })
 }
 
 /// A legal way to put a queue pair in each state.
@@ -101,7 +178,7 @@ fn bring<P: Provider>(pair: &Pair<P>, state: QpState) -> Result<bool, Failure> {
             node.init(setup)?;
             node.go(QpState::Err)?;
         }
-        QpState::Sqe => return Ok(false), // RC never is
+        QpState::Sqe => return Ok(false), // no modify leads there
     }
     Ok(true)
 }
@@ -133,22 +210,26 @@ fn legal(from: QpState, to: QpState) -> bool {
     )
 }
 
-fn transitions<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let setup = Setup::default();
+fn transitions<B: Testbed>(scene: &mut Scene<B>, qp_type: QpType) -> CaseResult {
     for from in QpState::ALL {
         for to in QpState::ALL {
-            let pair = scene.unconnected(&setup)?;
-            if !bring(&pair, from)? {
+            let pair = specimen(scene, qp_type)?;
+            if !bring(&pair, from)? || (from, to) == (QpState::Reset, QpState::Err) {
                 continue;
             }
             pair.left.is_in(from)?;
+            let before = pair.left.qp.query()?;
             let answer = pair.left.qp.modify(&attributes(&pair, from, to));
             let what = format!("{from:?} to {to:?}");
             match (answer, legal(from, to)) {
                 (Ok(()), true) => pair.left.is_in(to).map_err(|e| e.during(what))?,
                 (Err(error), false) => {
                     same!(error.kind(), ErrorKind::Invalid, "error of {what} ({error})");
-                    pair.left.is_in(from).map_err(|e| e.during(what))?;
+                    same!(
+                        pair.left.qp.query()?,
+                        before,
+                        "attributes after {what} was refused"
+                    );
                 }
                 (Ok(()), false) => scene.deviation(format!("{what} must be refused, but succeeded"))?,
                 (Err(error), true) => return Err(Failure::new(format!("{what} must succeed: {error}"))),
@@ -158,20 +239,20 @@ fn transitions<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     Ok(())
 }
 
-/// The required attributes, by a name and a way to take each away.
-type Strip = (&'static str, fn(&mut QpAttr));
-
-fn missing_attributes<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let setup = Setup::default();
-    for (from, to, strips) in REQUIRED {
-        let pair = scene.unconnected(&setup)?;
+fn missing_attributes<B: Testbed>(scene: &mut Scene<B>, qp_type: QpType) -> CaseResult {
+    for (from, to) in REQUIRING {
+        let pair = specimen(scene, qp_type)?;
         bring(&pair, from)?;
         let whole = attributes(&pair, from, to);
-        for (name, strip) in strips {
-            let mut attr = whole;
-            strip(&mut attr);
-            refuse(&pair.left, &attr, &format!("{from:?} to {to:?} without {name}"))?;
-            pair.left.is_in(from)?;
+        let before = pair.left.qp.query()?;
+        for mask in (whole.mask() - QpAttrMask::STATE).iter() {
+            let what = format!("{from:?} to {to:?} without {mask:?}");
+            refuse(&pair.left, &without(whole, mask), &what)?;
+            same!(
+                pair.left.qp.query()?,
+                before,
+                "attributes after {what} was refused"
+            );
         }
         pair.left.qp.modify(&whole)?;
         pair.left.is_in(to)?;
@@ -189,31 +270,36 @@ fn refuse<P: Provider>(node: &Node<P>, attr: &QpAttr, what: &str) -> CaseResult 
     }
 }
 
-fn extra_attributes<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    use QpState::{Err, Init, Reset, Rtr, Rts, Sqd};
-    let setup = Setup::default();
+fn extra_attributes<B: Testbed>(scene: &mut Scene<B>, qp_type: QpType) -> CaseResult {
+    use QpState as S;
     let transitions = [
-        (Reset, Init),
-        (Init, Init),
-        (Init, Rtr),
-        (Rtr, Rts),
-        (Rts, Rts),
-        (Rts, Sqd),
-        (Sqd, Rts),
-        (Rts, Err),
-        (Rts, Reset),
+        (S::Reset, S::Init),
+        (S::Init, S::Init),
+        (S::Init, S::Rtr),
+        (S::Rtr, S::Rts),
+        (S::Rts, S::Rts),
+        (S::Rts, S::Sqd),
+        (S::Sqd, S::Sqd),
+        (S::Sqd, S::Rts),
+        (S::Rts, S::Err),
+        (S::Rts, S::Reset),
     ];
     for (from, to) in transitions {
-        let pair = scene.unconnected(&setup)?;
+        let pair = specimen(scene, qp_type)?;
         bring(&pair, from)?;
         let whole = attributes(&pair, from, to);
+        let before = pair.left.qp.query()?;
         for (mask, extra) in every_attribute(&pair) {
-            if whole.mask().contains(mask) || optional(from, to).contains(mask) {
+            if whole.mask().contains(mask) || optional(qp_type, from, to).contains(mask) {
                 continue;
             }
             let what = format!("{from:?} to {to:?} with {mask:?}");
             refuse(&pair.left, &merge(whole, &extra), &what)?;
-            pair.left.is_in(from).map_err(|e| e.during(what))?;
+            same!(
+                pair.left.qp.query()?,
+                before,
+                "attributes after {what} was refused"
+            );
         }
     }
     Ok(())
@@ -296,4 +382,13 @@ fn wrong_current_state<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     };
     pair.left.qp.modify(&right)?;
     scene.still_works(&pair)
+}
+
+/// The specification lets software go from everywhere to ERR; Linux refuses it from RESET. Either will do.
+fn reset_to_error<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let node = scene.node(Side::Left, &Setup::default())?;
+    match node.go(QpState::Err) {
+        Ok(()) => node.is_in(QpState::Err),
+        Err(_) => node.is_in(QpState::Reset),
+    }
 }

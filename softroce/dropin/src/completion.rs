@@ -91,6 +91,7 @@ pub(crate) unsafe fn create(
     channel: *mut ibv_comp_channel,
     cq_context: *mut c_void,
     (cqe, comp_vector): (u32, u32),
+    timestamps: bool,
     mut ex: ibv_cq_ex,
 ) -> Result<*mut ibv_cq_ex> {
     // SAFETY: the caller's promise.
@@ -107,7 +108,7 @@ pub(crate) unsafe fn create(
         channel: channel_object,
         cookie: reserved.as_ptr() as u64,
         comp_vector,
-        timestamps: false,
+        timestamps,
     })?;
     ex.context = context;
     ex.channel = channel;
@@ -136,7 +137,7 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
             positive(comp_vector, "completion vector")?,
         );
         // SAFETY: the caller's promise.
-        let cq = unsafe { create(context, channel, cq_context, numbers, cq_ex::empty()) }?;
+        let cq = unsafe { create(context, channel, cq_context, numbers, false, cq_ex::empty()) }?;
         Ok(cq.cast())
     })
 }

@@ -14,7 +14,9 @@ use verbs_sys::*;
 use crate::entry::{self, null, number, place};
 use crate::handle::Handle;
 use crate::wait::{self, Attempt};
-use crate::{DeviceContext, completion, cq_ex, memory, post, qp, query, srq};
+use crate::{
+    DeviceContext, completion, cq_ex, device_memory, domain, memory, post, qp, query, srq, window, xrc,
+};
 
 type ContextHandle = Handle<verbs_context, DeviceContext, ContextExtra>;
 
@@ -109,6 +111,15 @@ pub(crate) fn hand_out(device: *mut ibv_device, object: DeviceContext) -> Result
     c.create_qp_ex = Some(qp::create_qp_ex);
     c.create_srq_ex = Some(srq::create_srq_ex);
     c.get_srq_num = Some(srq::get_srq_num);
+    c.open_xrcd = Some(xrc::open_xrcd);
+    c.close_xrcd = Some(xrc::close_xrcd);
+    c.open_qp = Some(xrc::open_qp);
+    c.alloc_dm = Some(device_memory::alloc_dm);
+    c.free_dm = Some(device_memory::free_dm);
+    c.reg_dm_mr = Some(device_memory::reg_dm_mr);
+    c.alloc_td = Some(domain::alloc_td);
+    c.dealloc_td = Some(domain::dealloc_td);
+    c.alloc_parent_domain = Some(domain::alloc_parent_domain);
     c.modify_cq = Some(completion::modify_cq);
     c.sz = size_of::<verbs_context>();
     c.context.device = device;
@@ -121,6 +132,9 @@ pub(crate) fn hand_out(device: *mut ibv_device, object: DeviceContext) -> Result
     c.context.ops.post_send = Some(post::post_send);
     c.context.ops.post_recv = Some(post::post_recv);
     c.context.ops.post_srq_recv = Some(srq::post_srq_recv);
+    c.context.ops.alloc_mw = Some(window::alloc_mw);
+    c.context.ops.dealloc_mw = Some(window::dealloc_mw);
+    c.context.ops.bind_mw = Some(window::bind_mw);
     let extra = ContextExtra {
         _command_fd: command_fd,
         state: Mutex::default(),

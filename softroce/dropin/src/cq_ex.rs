@@ -5,14 +5,16 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
-use verbs_api::{CompletionQueue as _, Error, Result, Wc};
+use verbs_api::{CompletionQueue as _, Context as _, Error, Result, Wc};
 use verbs_sys::convert::wc_to_c;
 use verbs_sys::*;
 
 use crate::completion::{self, CqHandle};
+use crate::context;
 use crate::entry::{self, place, pointer};
 
 /// The completion that is being read.
@@ -145,6 +147,33 @@ unsafe extern "C" fn read_slid(_cq: *mut ibv_cq_ex) -> u32 {
     0
 }
 
+/// In ticks of the device's clock: nanoseconds.
+///
+/// # Safety
+/// As the others.
+unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
+    // SAFETY: this thread holds the lock.
+    unsafe { (*cursor(cq).current.get()).timestamp_ns }
+}
+
+/// Nanoseconds since 1970.
+///
+/// # Safety
+/// As the others.
+unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
+    // SAFETY: as above; the context is open while a queue on it lives.
+    let (stamp, now) = unsafe {
+        let stamp = (*cursor(cq).current.get()).timestamp_ns;
+        (
+            stamp,
+            context::object((*cq).context).and_then(|context| context.clock_ns()),
+        )
+    };
+    let since = now.map_or(0, |now| now.saturating_sub(stamp));
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (wall.as_nanos() as u64).saturating_sub(since)
+}
+
 const WITH_BYTE_LEN: u64 = 1;
 const WITH_IMM: u64 = 1 << 1;
 const WITH_QP_NUM: u64 = 1 << 2;
@@ -152,14 +181,23 @@ const WITH_SRC_QP: u64 = 1 << 3;
 const WITH_SLID: u64 = 1 << 4;
 const WITH_SL: u64 = 1 << 5;
 const WITH_DLID_PATH_BITS: u64 = 1 << 6;
-const OFFERED: u64 =
-    WITH_BYTE_LEN | WITH_IMM | WITH_QP_NUM | WITH_SRC_QP | WITH_SLID | WITH_SL | WITH_DLID_PATH_BITS;
+const WITH_COMPLETION_TIMESTAMP: u64 = 1 << 7;
+const WITH_COMPLETION_TIMESTAMP_WALLCLOCK: u64 = 1 << 11;
+const WITH_TIMESTAMPS: u64 = WITH_COMPLETION_TIMESTAMP | WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+const OFFERED: u64 = WITH_BYTE_LEN
+    | WITH_IMM
+    | WITH_QP_NUM
+    | WITH_SRC_QP
+    | WITH_SLID
+    | WITH_SL
+    | WITH_DLID_PATH_BITS
+    | WITH_TIMESTAMPS;
 
 /// A struct with the functions that the program has asked for (`wc_flags`).
 fn with_functions(flags: u64) -> Result<ibv_cq_ex> {
     if flags & !OFFERED != 0 {
         return Err(Error::unsupported(
-            "one of wc_flags (timestamps, VLAN, flow tags, tag matching)",
+            "one of wc_flags (VLAN, flow tags, tag matching)",
         ));
     }
     let has = |bit: u64| flags & bit != 0;
@@ -176,6 +214,9 @@ fn with_functions(flags: u64) -> Result<ibv_cq_ex> {
     ex.read_src_qp = has(WITH_SRC_QP).then_some(read_src_qp);
     ex.read_slid = has(WITH_SLID).then_some(read_slid);
     ex.read_sl = has(WITH_SL).then_some(read_sl);
+    ex.read_completion_ts = has(WITH_COMPLETION_TIMESTAMP).then_some(read_completion_ts);
+    ex.read_completion_wallclock_ns =
+        has(WITH_COMPLETION_TIMESTAMP_WALLCLOCK).then_some(read_completion_wallclock_ns);
     ex.read_dlid_path_bits = has(WITH_DLID_PATH_BITS).then_some(read_dlid_path_bits);
     Ok(ex)
 }
@@ -189,13 +230,18 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     init: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
     const MASK_FLAGS: u32 = 1;
+    /// A parent domain: a hint.
+    const MASK_PD: u32 = 1 << 1;
     /// One thread alone polls: a promise that we need not make use of.
     const SINGLE_THREADED: u32 = 1;
     pointer("ibv_create_cq_ex", || {
         // SAFETY: the caller's promise.
         let init = unsafe { place(init, "the attributes") }?;
-        if init.comp_mask & !MASK_FLAGS != 0 {
-            return Err(Error::unsupported("a completion queue in a parent domain"));
+        if init.comp_mask & !(MASK_FLAGS | MASK_PD) != 0 {
+            return Err(Error::invalid(format!(
+                "a completion queue has no attributes {:#x}",
+                init.comp_mask
+            )));
         }
         if init.comp_mask & MASK_FLAGS != 0 && init.flags & !SINGLE_THREADED != 0 {
             return Err(Error::unsupported("a completion queue that ignores overruns"));
@@ -208,6 +254,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
                 init.channel,
                 init.cq_context,
                 (init.cqe, init.comp_vector),
+                init.wc_flags & WITH_TIMESTAMPS != 0,
                 ex,
             )
         }

@@ -2,12 +2,13 @@
 
 use std::ffi::c_int;
 
-use verbs_api::{Error, Gid, Object, ProtectionDomain as _, QueuePair as _};
-use verbs_sys::convert::{ah_attr_from_c, wc_from_c};
+use verbs_api::{Gid, Object, ProtectionDomain as _, QueuePair as _};
+use verbs_sys::convert::{ah_attr_from_c, ah_attr_to_c, wc_from_c};
 use verbs_sys::*;
 
 use crate::Ah;
-use crate::entry::{self, number, pointer, value};
+use crate::context;
+use crate::entry::{self, number, place, pointer, value};
 use crate::handle::Handle;
 use crate::memory::PdHandle;
 use crate::qp::QpHandle;
@@ -69,15 +70,24 @@ pub(crate) unsafe extern "C" fn ibv_create_ah_from_wc(
 /// `ibv_init_ah_from_wc`
 ///
 /// # Safety
-/// Any pointers will do.
+/// `context` is NULL or open; `wc` and `grh` are NULL or valid; `attr` is NULL or valid for a write.
 pub(crate) unsafe extern "C" fn ibv_init_ah_from_wc(
-    _context: *mut ibv_context,
-    _port: u8,
-    _wc: *mut ibv_wc,
-    _grh: *mut ibv_grh,
-    _attr: *mut ibv_ah_attr,
+    context: *mut ibv_context,
+    port: u8,
+    wc: *mut ibv_wc,
+    grh: *mut ibv_grh,
+    attr: *mut ibv_ah_attr,
 ) -> c_int {
-    entry::count("ibv_init_ah_from_wc", || Err(Error::unsupported("datagrams")))
+    entry::count("ibv_init_ah_from_wc", || {
+        // SAFETY: the caller's promise; a GRH is 40 bytes.
+        unsafe {
+            let wc = wc_from_c(value(wc, "the completion")?);
+            let grh = value(grh.cast::<[u8; 40]>(), "the GRH area")?;
+            let sender = context::object(context)?.sender_of(&wc, grh, port)?;
+            *place(attr, "the place for the address")? = ah_attr_to_c(&sender);
+        }
+        Ok(0)
+    })
 }
 
 /// `ibv_destroy_ah`

@@ -16,6 +16,8 @@ mod context;
 mod cq_ex;
 mod datagram;
 mod device;
+mod device_memory;
+mod domain;
 mod entry;
 mod handle;
 mod memory;
@@ -28,6 +30,8 @@ mod symbols;
 mod texts;
 mod unsupported;
 mod wait;
+mod window;
+mod xrc;
 
 use verbs_api::Provider;
 
@@ -41,6 +45,9 @@ type Cq = <P as Provider>::Cq;
 type Qp = <P as Provider>::Qp;
 type Srq = <P as Provider>::Srq;
 type Ah = <P as Provider>::Ah;
+type Mw = <P as Provider>::Mw;
+type Dm = <P as Provider>::Dm;
+type XrcDomain = <P as Provider>::XrcDomain;
 
 /// Tells our own users of libibverbs that this is not the system's. Never called.
 #[unsafe(no_mangle)]

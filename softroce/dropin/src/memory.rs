@@ -1,7 +1,7 @@
 //! Protection domains and memory regions.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use verbs_api::{
     Access, Context as _, Error, MemoryRegion as _, Object, ProtectionDomain as _, Refused, Result,
@@ -14,6 +14,16 @@ use crate::{Mr, Pd, context};
 
 pub(crate) type PdHandle = Handle<ibv_pd, Pd>;
 type MrHandle = Handle<ibv_mr, Mutex<Mr>>;
+
+/// The provider's region, for this caller alone.
+///
+/// # Safety
+/// `mr` is NULL or alive during `'a`.
+pub(crate) unsafe fn lock<'a>(mr: *mut ibv_mr) -> Result<MutexGuard<'a, Mr>> {
+    // SAFETY: the caller's promise.
+    let object = unsafe { MrHandle::object(mr, "the memory region") }?;
+    Ok(object.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 /// `ibv_alloc_pd`
 ///
@@ -39,7 +49,7 @@ pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
 }
 
 /// Rights from C. Bits of the optional range that mean nothing to us are ignored, as the range is made for.
-fn access(flags: c_uint) -> Result<Access> {
+pub(crate) fn access(flags: c_uint) -> Result<Access> {
     const OPTIONAL_RANGE: c_uint = 0x3ff0_0000;
     let known = Access::from_bits_truncate(flags);
     if flags & !OPTIONAL_RANGE & !known.bits() != 0 {
@@ -50,7 +60,7 @@ fn access(flags: c_uint) -> Result<Access> {
     Ok(known)
 }
 
-fn hand_out(pd: *mut ibv_pd, mr: Mr, addr: *mut c_void) -> *mut ibv_mr {
+pub(crate) fn hand_out(pd: *mut ibv_pd, mr: Mr, addr: *mut c_void) -> *mut ibv_mr {
     let c = ibv_mr {
         // SAFETY: the domain is alive.
         context: unsafe { (*pd).context },
@@ -163,8 +173,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
             )));
         }
         // SAFETY: the caller's promise.
-        let object = unsafe { MrHandle::object(mr, "the memory region") }?;
-        let mut object = object.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut object = unsafe { lock(mr) }?;
         let new_pd = match flags & CHANGE_PD {
             0 => None,
             // SAFETY: the caller's promise.

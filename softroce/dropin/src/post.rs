@@ -12,7 +12,7 @@ use verbs_sys::*;
 use crate::datagram::AhHandle;
 use crate::entry::number;
 use crate::qp::QpHandle;
-use crate::{P, Qp};
+use crate::{P, Qp, window};
 
 /// Requests handed to the provider at a time.
 const CHUNK: usize = 16;
@@ -122,11 +122,17 @@ pub(crate) unsafe extern "C" fn post_send(
             if batch.is_empty() {
                 walk.first_of_batch = next;
             }
-            if current.send_flags & IBV_SEND_INLINE != 0 && current.num_sge > 1 {
+            let is_bind = current.opcode == IBV_WR_BIND_MW;
+            if is_bind || current.send_flags & IBV_SEND_INLINE != 0 && current.num_sge > 1 {
                 walk.check(object.post_send(batch.take()))?;
                 walk.first_of_batch = next;
-                // SAFETY: the caller's promise.
-                unsafe { post_gathered(object, current, &walk) }?;
+                if is_bind {
+                    // SAFETY: the caller's promise.
+                    unsafe { post_bind(object, current) }.map_err(|error| walk.refuse(0, error))?;
+                } else {
+                    // SAFETY: the caller's promise.
+                    unsafe { post_gathered(object, current, &walk) }?;
+                }
             } else {
                 // SAFETY: the caller's promise.
                 let converted = unsafe { send_request(object.qp_type(), current) };
@@ -149,6 +155,25 @@ pub(crate) unsafe extern "C" fn post_send(
         }
         walk.check(object.post_send(batch.take()))
     })
+}
+
+/// The binding of a window, whose objects are locked meanwhile.
+///
+/// # Safety
+/// Window and region are NULL or alive.
+unsafe fn post_bind(object: &Qp, request: &ibv_send_wr) -> Result<()> {
+    let flags = SendFlags::from_bits_truncate(request.send_flags);
+    let bind = request.bind_mw;
+    // SAFETY: the caller's promise.
+    unsafe {
+        window::post_bind(
+            object,
+            (request.wr_id, flags),
+            bind.mw,
+            bind.rkey,
+            &bind.bind_info,
+        )
+    }
 }
 
 /// Inline bytes from several places, put together first.
@@ -218,7 +243,7 @@ unsafe fn send_request<'a>(kind: QpType, request: &'a ibv_send_wr) -> Result<Sen
         op,
         payload,
         flags: SendFlags::from_bits_truncate(request.send_flags),
-        xrc_srqn: None,
+        xrc_srqn: (kind == QpType::XrcInitiator).then_some(request.qp_type.remote_srqn),
     })
 }
 

@@ -3,7 +3,10 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
-use verbs_api::{Error, Object, ProtectionDomain as _, QpCap, QpInit, QueuePair as _, Result, SqSigType};
+use verbs_api::{
+    Context as _, Error, Object, ProtectionDomain as _, QpCap, QpInit, QpType, QueuePair as _, Result,
+    SqSigType,
+};
 use verbs_sys::convert::{cap_from_c, cap_to_c, qp_attr_from_c, qp_attr_to_c, qp_type_from_c};
 use verbs_sys::*;
 
@@ -11,7 +14,7 @@ use crate::entry::{self, null, number, place, pointer, value};
 use crate::handle::Handle;
 use crate::memory::PdHandle;
 use crate::qp_ex::{self, Builder};
-use crate::{P, Qp, completion, context, srq};
+use crate::{P, Qp, XrcDomain, completion, context, srq, xrc};
 
 /// The C struct is always the larger one; the functions in it are there when the program asked for them.
 type ExHandle = Handle<ibv_qp_ex, Qp, QpExtra>;
@@ -50,46 +53,87 @@ fn empty_qp() -> ibv_qp_ex {
 /// What both ways of creating have in common.
 ///
 /// # Safety
-/// The pointers in `init` are NULL or alive; `pd` is alive.
-unsafe fn create(pd: *mut ibv_pd, init: &ibv_qp_init_attr, ex: ibv_qp_ex) -> Result<(*mut ibv_qp, QpCap)> {
-    let qp_type = qp_type_from_c(init.qp_type)?;
+/// The pointers in `init` are NULL or alive; `context` is open; `pd` is alive, or NULL for an XRC target.
+unsafe fn create(
+    context: *mut ibv_context,
+    pd: *mut ibv_pd,
+    init: &ibv_qp_init_attr,
+    xrc_domain: Option<&XrcDomain>,
+    ex: ibv_qp_ex,
+) -> Result<(*mut ibv_qp, QpCap)> {
     let sq_sig = if init.sq_sig_all != 0 {
         SqSigType::All
     } else {
         SqSigType::OnRequest
     };
+    // An XRC target stands in its XRC domain alone; the queue pair keeps this one alive, and nobody else.
+    let nameless = match pd.is_null() {
+        // SAFETY: the caller's promise.
+        true => Some(unsafe { context::object(context) }?.alloc_pd()?),
+        false => None,
+    };
     // SAFETY: the caller's promise.
-    let qp = unsafe {
-        PdHandle::object(pd, "the protection domain")?.create_qp(&QpInit::<P> {
-            qp_type,
+    let mut wanted = unsafe {
+        QpInit::<P> {
+            qp_type: qp_type_from_c(init.qp_type)?,
             send_cq: completion::optional(init.send_cq)?,
             recv_cq: completion::optional(init.recv_cq)?,
             srq: srq::optional(init.srq)?,
-            xrc_domain: None,
+            xrc_domain,
             cap: cap_from_c(&init.cap),
             sq_sig,
-        })?
+        }
     };
-    let (qpn, cap) = (qp.qpn(), qp.cap());
-    // SAFETY: the domain is alive.
-    let context = unsafe { (*pd).context };
+    ignore_what_xrc_lacks(&mut wanted);
+    let qp = match &nameless {
+        Some(domain) => domain.create_qp(&wanted)?,
+        // SAFETY: the caller's promise.
+        None => unsafe { PdHandle::object(pd, "the protection domain") }?.create_qp(&wanted)?,
+    };
+    let cap = qp.cap();
     let mut c = ex;
-    c.qp_base.context = context;
     c.qp_base.qp_context = init.qp_context;
     c.qp_base.pd = pd;
     c.qp_base.send_cq = init.send_cq;
     c.qp_base.recv_cq = init.recv_cq;
     c.qp_base.srq = init.srq;
+    Ok((hand_out(context, c, qp, sq_sig), cap))
+}
+
+/// An XRC initiator receives nothing and a target sends nothing: what C says about that half is not looked at.
+fn ignore_what_xrc_lacks(init: &mut QpInit<'_, P>) {
+    let receives = !matches!(init.qp_type, QpType::XrcInitiator | QpType::XrcTarget);
+    if !receives {
+        (init.recv_cq, init.srq) = (None, None);
+        (init.cap.max_recv_wr, init.cap.max_recv_sge) = (0, 0);
+    }
+    if init.qp_type == QpType::XrcTarget {
+        init.send_cq = None;
+        init.cap = QpCap::default();
+    }
+}
+
+/// Hand a queue pair out to C, in a struct that knows what it was created from.
+fn hand_out(context: *mut ibv_context, mut c: ibv_qp_ex, qp: Qp, sq_sig: SqSigType) -> *mut ibv_qp {
+    let qpn = qp.qpn();
+    c.qp_base.context = context;
     c.qp_base.qp_num = qpn;
-    c.qp_base.qp_type = init.qp_type;
+    c.qp_base.qp_type = qp.qp_type() as c_int;
     let extra = QpExtra {
         sq_sig,
         builder: Builder::new(),
     };
     let pointer = ExHandle::hand_out(c, qp, extra).cast::<ibv_qp>();
-    // SAFETY: the context is open while a domain on it lives.
+    // SAFETY: the context is open while a queue pair on it lives.
     unsafe { context::extra(context) }.add_qp(qpn, pointer);
-    Ok((pointer, cap))
+    pointer
+}
+
+/// Hand one more handle of an XRC target out.
+pub(crate) fn hand_out_target(context: *mut ibv_context, user: *mut c_void, qp: Qp) -> *mut ibv_qp {
+    let mut c = empty_qp();
+    c.qp_base.qp_context = user;
+    hand_out(context, c, qp, SqSigType::OnRequest)
 }
 
 /// `ibv_create_qp`
@@ -103,7 +147,13 @@ pub(crate) unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp
             if pd.is_null() {
                 return Err(null("the protection domain"));
             }
-            create(pd, value(init, "the attributes")?, empty_qp())?
+            create(
+                (*pd).context,
+                pd,
+                value(init, "the attributes")?,
+                None,
+                empty_qp(),
+            )?
         };
         // SAFETY: not NULL, as shown above. The granted sizes go back to the program.
         unsafe { (*init).cap = cap_to_c(&cap) };
@@ -116,20 +166,32 @@ pub(crate) unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp
 /// # Safety
 /// `context` is open, `init` NULL or valid, its pointers NULL or alive.
 pub(crate) unsafe extern "C" fn create_qp_ex(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     init: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     pointer("ibv_create_qp_ex", || {
         // SAFETY: the caller's promise.
         let init = unsafe { place(init, "the attributes") }?;
-        let known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        let known = IBV_QP_INIT_ATTR_PD
+            | IBV_QP_INIT_ATTR_XRCD
+            | IBV_QP_INIT_ATTR_CREATE_FLAGS
+            | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
         let has = |bit: u32| init.comp_mask & bit != 0;
         if init.comp_mask & !known != 0 || has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && init.create_flags != 0 {
             return Err(Error::unsupported(
-                "a queue pair with these attributes (XRC domain, flags, TSO, RSS)",
+                "a queue pair with these attributes (flags, TSO, RSS)",
             ));
         }
-        if !has(IBV_QP_INIT_ATTR_PD) || init.pd.is_null() {
+        let xrc_domain = match has(IBV_QP_INIT_ATTR_XRCD) {
+            // SAFETY: the caller's promise.
+            true => Some(unsafe { xrc::object(init.xrcd) }?),
+            false => None,
+        };
+        let pd = match has(IBV_QP_INIT_ATTR_PD) {
+            true => init.pd,
+            false => null_mut(),
+        };
+        if pd.is_null() && xrc_domain.is_none() {
             return Err(Error::invalid("a queue pair needs a protection domain"));
         }
         let plain = ibv_qp_init_attr {
@@ -143,10 +205,12 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         };
         let mut ex = empty_qp();
         if has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
-            qp_ex::set_functions(&mut ex, init.send_ops_flags)?;
+            // SAFETY: the caller's promise.
+            let can = unsafe { context::object(context) }?.capabilities();
+            qp_ex::set_functions(&mut ex, init.send_ops_flags, &can)?;
         }
         // SAFETY: the caller's promise.
-        let (qp, cap) = unsafe { create(init.pd, &plain, ex) }?;
+        let (qp, cap) = unsafe { create(context, pd, &plain, xrc_domain, ex) }?;
         init.cap = cap_to_c(&cap);
         Ok(qp)
     })

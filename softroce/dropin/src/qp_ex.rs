@@ -5,21 +5,23 @@
 //! the libraries of cards.
 
 use std::cell::UnsafeCell;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::ops::Range;
 
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
-use verbs_api::{
-    Error, LKey, Payload, QueuePair as _, RKey, RemoteAddr, Result, SendFlags, SendOp, SendWr, Sge,
-};
+use verbs_api::{Error, Payload, QueuePair as _, Result, SendFlags, SendOp, SendWr, Sge};
 use verbs_sys::*;
 
-use crate::P;
 use crate::datagram::AhHandle;
 use crate::entry::{number, set_errno};
 use crate::post::Batch;
 use crate::qp::QpHandle;
+use crate::{P, window};
+
+mod functions;
+
+pub(crate) use functions::set_functions;
 
 /// Requests in the making.
 pub(crate) struct Builder {
@@ -48,6 +50,7 @@ struct Request {
     flags: SendFlags,
     op: Op,
     data: Data,
+    xrc_srqn: Option<u32>,
 }
 
 /// An operation; for datagrams the destination comes with a later call.
@@ -56,6 +59,11 @@ enum Op {
     Datagram {
         to: Option<(*mut ibv_ah, u32, u32)>,
         imm: Option<u32>,
+    },
+    Bind {
+        mw: *mut ibv_mw,
+        rkey: u32,
+        info: ibv_mw_bind_info,
     },
 }
 
@@ -125,7 +133,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
 }
 
 /// # Safety
-/// `qp` is alive, and so are the address handles that were named.
+/// `qp` is alive, and so are the address handles, windows and regions that were named.
 unsafe fn post(qp: *mut ibv_qp_ex, requests: &Requests) -> Result<()> {
     if let Some(errno) = requests.error {
         return Err(Error::new(
@@ -139,6 +147,12 @@ unsafe fn post(qp: *mut ibv_qp_ex, requests: &Requests) -> Result<()> {
     for request in &requests.list {
         let op = match &request.op {
             Op::Plain(op) => *op,
+            Op::Bind { mw, rkey, info } => {
+                object.post_send(batch.take()).map_err(|refused| refused.error)?;
+                // SAFETY: the caller's promise.
+                unsafe { window::post_bind(object, (request.wr_id, request.flags), *mw, *rkey, info) }?;
+                continue;
+            }
             Op::Datagram { to: None, imm } => SendOp::Send { imm: *imm },
             Op::Datagram {
                 to: Some((ah, remote_qpn, remote_qkey)),
@@ -161,7 +175,7 @@ unsafe fn post(qp: *mut ibv_qp_ex, requests: &Requests) -> Result<()> {
             op,
             payload,
             flags: request.flags,
-            xrc_srqn: None,
+            xrc_srqn: request.xrc_srqn,
         });
         if batch.is_full() {
             object.post_send(batch.take()).map_err(|refused| refused.error)?;
@@ -185,6 +199,7 @@ unsafe fn begin(qp: *mut ibv_qp_ex, op: Op) {
             flags: SendFlags::from_bits_truncate((*qp).wr_flags),
             op,
             data: Data::None,
+            xrc_srqn: None,
         };
         requests(qp).list.push(request);
     }
@@ -207,173 +222,4 @@ unsafe fn set(qp: *mut ibv_qp_ex, data: impl FnOnce(&mut Requests) -> Data) {
 fn fail(requests: &mut Requests, errno: c_int) {
     requests.error.get_or_insert(errno);
     set_errno(errno);
-}
-
-fn remote(rkey: u32, addr: u64) -> RemoteAddr {
-    RemoteAddr {
-        addr,
-        rkey: RKey(rkey),
-    }
-}
-
-/// The functions of `ibv_qp_ex` that begin a request: arguments as in C, then the operation.
-macro_rules! operations {
-    ($($name:ident($($argument:ident: $ty:ty),*) => $op:expr;)*) => {
-        $(
-            /// # Safety
-            /// `qp` is alive, after `wr_start`.
-            unsafe extern "C" fn $name(qp: *mut ibv_qp_ex $(, $argument: $ty)*) {
-                // SAFETY: the caller's promise.
-                unsafe { begin(qp, $op) }
-            }
-        )*
-    };
-}
-
-operations! {
-    wr_send() => Op::Datagram { to: None, imm: None };
-    wr_send_imm(imm: u32) => Op::Datagram { to: None, imm: Some(u32::from_be(imm)) };
-    wr_send_inv(rkey: u32) => Op::Plain(SendOp::SendWithInvalidate { rkey: RKey(rkey) });
-    wr_local_inv(rkey: u32) => Op::Plain(SendOp::LocalInvalidate { rkey: RKey(rkey) });
-    wr_rdma_read(rkey: u32, addr: u64) => Op::Plain(SendOp::Read { remote: remote(rkey, addr) });
-    wr_rdma_write(rkey: u32, addr: u64) => Op::Plain(SendOp::Write { remote: remote(rkey, addr), imm: None });
-    wr_rdma_write_imm(rkey: u32, addr: u64, imm: u32) =>
-        Op::Plain(SendOp::Write { remote: remote(rkey, addr), imm: Some(u32::from_be(imm)) });
-    wr_atomic_cmp_swp(rkey: u32, addr: u64, compare: u64, swap: u64) =>
-        Op::Plain(SendOp::CompareSwap { remote: remote(rkey, addr), compare, swap });
-    wr_atomic_fetch_add(rkey: u32, addr: u64, add: u64) =>
-        Op::Plain(SendOp::FetchAdd { remote: remote(rkey, addr), add });
-}
-
-/// # Safety
-/// As [`begin`].
-unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_qpn: u32, remote_qkey: u32) {
-    // SAFETY: the caller's promise.
-    let requests = unsafe { requests(qp) };
-    match requests.list.last_mut().map(|request| &mut request.op) {
-        Some(Op::Datagram { to, .. }) => *to = Some((ah, remote_qpn, remote_qkey)),
-        Some(Op::Plain(_)) | None => fail(requests, libc::EINVAL),
-    }
-}
-
-/// # Safety
-/// As [`begin`].
-unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
-    let add = |requests: &mut Requests| {
-        requests.sges.push(Sge {
-            addr,
-            length,
-            lkey: LKey(lkey),
-        });
-        Data::Sges(requests.sges.len() - 1..requests.sges.len())
-    };
-    // SAFETY: the caller's promise.
-    unsafe { set(qp, add) }
-}
-
-/// # Safety
-/// As [`begin`]; the list is valid during the call.
-unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
-    let add = |requests: &mut Requests| {
-        let before = requests.sges.len();
-        // SAFETY: the caller's promise.
-        match unsafe { convert::sge_list(list, c_int::try_from(count).unwrap_or(-1)) } {
-            Some(sges) => requests.sges.extend_from_slice(sges),
-            None => fail(requests, libc::EINVAL),
-        }
-        Data::Sges(before..requests.sges.len())
-    };
-    // SAFETY: the caller's promise.
-    unsafe { set(qp, add) }
-}
-
-/// Bytes of a program that may be NULL when there are none.
-///
-/// # Safety
-/// `addr` is valid for `length` bytes during `'a`, unless that is 0.
-unsafe fn bytes<'a>(addr: *const c_void, length: usize) -> &'a [u8] {
-    match length {
-        0 => &[],
-        // SAFETY: the caller's promise.
-        _ => unsafe { std::slice::from_raw_parts(addr.cast(), length) },
-    }
-}
-
-/// # Safety
-/// As [`begin`]; the bytes are valid during the call.
-unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
-    let add = |requests: &mut Requests| {
-        let before = requests.inline.len();
-        // SAFETY: the caller's promise.
-        requests.inline.extend_from_slice(unsafe { bytes(addr, length) });
-        Data::Inline(before..requests.inline.len())
-    };
-    // SAFETY: the caller's promise.
-    unsafe { set(qp, add) }
-}
-
-/// # Safety
-/// As [`begin`]; list and bytes are valid during the call.
-unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
-    let add = |requests: &mut Requests| {
-        let before = requests.inline.len();
-        for i in 0..count {
-            // SAFETY: the caller's promise.
-            let part = unsafe { *list.add(i) };
-            // SAFETY: the caller's promise.
-            requests
-                .inline
-                .extend_from_slice(unsafe { bytes(part.addr, part.length) });
-        }
-        Data::Inline(before..requests.inline.len())
-    };
-    // SAFETY: the caller's promise.
-    unsafe { set(qp, add) }
-}
-
-const WITH_RDMA_WRITE: u64 = 1;
-const WITH_RDMA_WRITE_WITH_IMM: u64 = 1 << 1;
-const WITH_SEND: u64 = 1 << 2;
-const WITH_SEND_WITH_IMM: u64 = 1 << 3;
-const WITH_RDMA_READ: u64 = 1 << 4;
-const WITH_ATOMIC_CMP_AND_SWP: u64 = 1 << 5;
-const WITH_ATOMIC_FETCH_AND_ADD: u64 = 1 << 6;
-const WITH_LOCAL_INV: u64 = 1 << 7;
-const WITH_SEND_WITH_INV: u64 = 1 << 9;
-const OFFERED: u64 = WITH_RDMA_WRITE
-    | WITH_RDMA_WRITE_WITH_IMM
-    | WITH_SEND
-    | WITH_SEND_WITH_IMM
-    | WITH_RDMA_READ
-    | WITH_ATOMIC_CMP_AND_SWP
-    | WITH_ATOMIC_FETCH_AND_ADD
-    | WITH_LOCAL_INV
-    | WITH_SEND_WITH_INV;
-
-/// Put the functions into the struct that the program has asked for (`send_ops_flags`).
-pub(crate) fn set_functions(ex: &mut ibv_qp_ex, flags: u64) -> Result<()> {
-    if flags & !OFFERED != 0 {
-        return Err(Error::unsupported(
-            "one of the operations in send_ops_flags (windows, TSO, flush, atomic write)",
-        ));
-    }
-    let has = |bit: u64| flags & bit != 0;
-    ex.wr_start = Some(wr_start);
-    ex.wr_complete = Some(wr_complete);
-    ex.wr_abort = Some(wr_abort);
-    ex.wr_send = has(WITH_SEND).then_some(wr_send);
-    ex.wr_send_imm = has(WITH_SEND_WITH_IMM).then_some(wr_send_imm);
-    ex.wr_send_inv = has(WITH_SEND_WITH_INV).then_some(wr_send_inv);
-    ex.wr_local_inv = has(WITH_LOCAL_INV).then_some(wr_local_inv);
-    ex.wr_rdma_read = has(WITH_RDMA_READ).then_some(wr_rdma_read);
-    ex.wr_rdma_write = has(WITH_RDMA_WRITE).then_some(wr_rdma_write);
-    ex.wr_rdma_write_imm = has(WITH_RDMA_WRITE_WITH_IMM).then_some(wr_rdma_write_imm);
-    ex.wr_atomic_cmp_swp = has(WITH_ATOMIC_CMP_AND_SWP).then_some(wr_atomic_cmp_swp);
-    ex.wr_atomic_fetch_add = has(WITH_ATOMIC_FETCH_AND_ADD).then_some(wr_atomic_fetch_add);
-    ex.wr_set_ud_addr = Some(wr_set_ud_addr);
-    ex.wr_set_sge = Some(wr_set_sge);
-    ex.wr_set_sge_list = Some(wr_set_sge_list);
-    ex.wr_set_inline_data = Some(wr_set_inline_data);
-    ex.wr_set_inline_data_list = Some(wr_set_inline_data_list);
-    Ok(())
 }

@@ -64,7 +64,8 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         // SAFETY: zeroes are valid in every member.
         let mut all: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
         all.orig_attr = device_attr_to_c(&device);
-        all.device_cap_flags_ex = u64::from(device.device_cap_flags);
+        all.device_cap_flags_ex = device.device_cap_flags;
+        all.max_dm_size = device.max_dm_bytes;
         all.phys_port_cnt_ex = u32::from(device.phys_port_cnt);
         if context.capabilities().cq_timestamps {
             all.completion_timestamp_mask = u64::MAX;

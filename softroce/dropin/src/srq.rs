@@ -6,17 +6,22 @@ use std::mem::MaybeUninit;
 use verbs_api::{Error, Object, ProtectionDomain as _, Result, SharedReceiveQueue as _, SrqInit};
 use verbs_sys::*;
 
-use crate::entry::{number, place, pointer, value};
+use crate::entry::{null, number, place, pointer, value};
 use crate::handle::Handle;
 use crate::memory::PdHandle;
 use crate::post::post_receives;
-use crate::{P, Srq};
+use crate::{Cq, P, Srq, XrcDomain, completion, xrc};
 
 type SrqHandle = Handle<ibv_srq, Srq>;
 
 /// # Safety
 /// `pd` is NULL or alive.
-unsafe fn create(pd: *mut ibv_pd, srq_context: *mut c_void, attr: &mut ibv_srq_attr) -> Result<*mut ibv_srq> {
+unsafe fn create(
+    pd: *mut ibv_pd,
+    srq_context: *mut c_void,
+    attr: &mut ibv_srq_attr,
+    xrc: Option<(&XrcDomain, &Cq)>,
+) -> Result<*mut ibv_srq> {
     // SAFETY: the caller's promise.
     let domain = unsafe { PdHandle::object(pd, "the protection domain") }?;
     let reserved = Box::new(MaybeUninit::<SrqHandle>::uninit());
@@ -25,7 +30,7 @@ unsafe fn create(pd: *mut ibv_pd, srq_context: *mut c_void, attr: &mut ibv_srq_a
         max_sge: attr.max_sge,
         limit: attr.srq_limit,
         cookie: reserved.as_ptr() as u64,
-        xrc: None,
+        xrc,
     })?;
     let granted = srq.query()?;
     (attr.max_wr, attr.max_sge) = (granted.max_wr, granted.max_sge);
@@ -50,7 +55,7 @@ pub(crate) unsafe extern "C" fn ibv_create_srq(
         // SAFETY: the caller's promise.
         unsafe {
             let init = place(init, "the attributes")?;
-            create(pd, init.srq_context, &mut init.attr)
+            create(pd, init.srq_context, &mut init.attr, None)
         }
     })
 }
@@ -65,22 +70,43 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
 ) -> *mut ibv_srq {
     const INIT_TYPE: u32 = 1;
     const INIT_PD: u32 = 1 << 1;
+    const INIT_XRCD: u32 = 1 << 2;
+    const INIT_CQ: u32 = 1 << 3;
     const BASIC: c_int = 0;
+    const XRC: c_int = 1;
     pointer("ibv_create_srq_ex", || {
         // SAFETY: the caller's promise.
         let init = unsafe { place(init, "the attributes") }?;
-        if init.comp_mask & !(INIT_TYPE | INIT_PD) != 0
-            || init.comp_mask & INIT_TYPE != 0 && init.srq_type != BASIC
-        {
-            return Err(Error::unsupported(
-                "a shared receive queue that is not a basic one",
-            ));
+        if init.comp_mask & !(INIT_TYPE | INIT_PD | INIT_XRCD | INIT_CQ) != 0 {
+            return Err(Error::unsupported("a shared receive queue that matches tags"));
         }
         if init.comp_mask & INIT_PD == 0 {
             return Err(Error::invalid("a shared receive queue needs a protection domain"));
         }
+        let kind = match init.comp_mask & INIT_TYPE {
+            0 => BASIC,
+            _ => init.srq_type,
+        };
+        let xrc = match (kind, init.comp_mask & (INIT_XRCD | INIT_CQ)) {
+            (BASIC, _) => None,
+            (XRC, bits) if bits == INIT_XRCD | INIT_CQ => {
+                // SAFETY: the caller's promise.
+                let (domain, cq) = unsafe { (xrc::object(init.xrcd)?, completion::optional(init.cq)?) };
+                Some((domain, cq.ok_or_else(|| null("the completion queue"))?))
+            }
+            (XRC, _) => {
+                return Err(Error::invalid(
+                    "an XRC shared receive queue needs a domain and a completion queue",
+                ));
+            }
+            (_, _) => {
+                return Err(Error::unsupported(
+                    "a shared receive queue that is neither a basic one nor one of XRC",
+                ));
+            }
+        };
         // SAFETY: the caller's promise.
-        unsafe { create(init.pd, init.srq_context, &mut init.attr) }
+        unsafe { create(init.pd, init.srq_context, &mut init.attr, xrc) }
     })
 }
 

@@ -139,6 +139,8 @@ pub(crate) struct Peer {
     users: u32,
     window: u32,
     in_flight: u32,
+    /// How many packets that is.
+    packets_in_flight: u32,
     /// Bytes acknowledged toward the next growth.
     credit: u64,
     /// Somebody had to wait since the last growth: a window that nobody fills needs none.
@@ -214,14 +216,21 @@ impl Peer {
         }
     }
 
-    /// Give `cost` back.
-    pub(crate) fn refund(&mut self, cost: u32) {
+    /// Packets on their way.
+    pub(crate) fn packets_in_flight(&self) -> u32 {
+        self.packets_in_flight
+    }
+
+    /// Give `cost` back, for `packets` that were charged.
+    pub(crate) fn refund(&mut self, cost: u32, packets: u32) {
         debug_assert!(
-            cost <= self.in_flight,
-            "refund of {cost} with {} in flight",
-            self.in_flight
+            cost <= self.in_flight && packets <= self.packets_in_flight,
+            "refund of {cost} for {packets} packets with {} for {} in flight",
+            self.in_flight,
+            self.packets_in_flight
         );
         self.in_flight = self.in_flight.saturating_sub(cost);
+        self.packets_in_flight = self.packets_in_flight.saturating_sub(packets);
     }
 
     /// `bytes` of charge came back acknowledged: grow by a sixteenth of what came, up to the limit. Slow on
@@ -295,6 +304,7 @@ impl Peers {
                 users: 0,
                 window: self.initial_window,
                 in_flight: 0,
+                packets_in_flight: 0,
                 credit: 0,
                 is_limiting: false,
                 last_loss: None,
@@ -353,6 +363,7 @@ impl Peers {
     pub(crate) fn charge(&mut self, id: PeerId, slot: u32, cost: u32) {
         let peer = self.get_mut(id);
         peer.in_flight += cost;
+        peer.packets_in_flight += 1;
         if let Wakefulness::Asleep { probes, .. } = &mut peer.wakefulness {
             *probes = probes.saturating_sub(1);
         }
@@ -518,7 +529,7 @@ mod tests {
         assert!(peers.admits(id, 0, 1 << 20));
         peers.charge(id, 0, 16 << 10);
         assert!(!peers.admits(id, 0, 1));
-        peers.get_mut(id).refund(1);
+        peers.get_mut(id).refund(1, 1);
         assert!(peers.admits(id, 0, 1));
     }
 
@@ -530,7 +541,7 @@ mod tests {
         peers.wait(id, 2);
         peers.wait(id, 1);
         assert_eq!(peers.wake(id), None);
-        peers.get_mut(id).refund(16 << 10);
+        peers.get_mut(id).refund(16 << 10, 1);
         assert!(!peers.admits(id, 0, 100), "others were first");
         assert_eq!(peers.wake(id), Some(1));
         assert!(peers.admits(id, 1, 100));

@@ -83,4 +83,11 @@ counters! {
     dropped_after_nak,
     /// Datagrams with an opcode that no queue pair here serves.
     dropped_unsupported,
+    /// Packets of unreliable services that found no receive request.
+    dropped_no_receive,
+    /// Packets of unreliable services that break a rule, belong to a message that lost a packet, or want what they may
+    /// not have: reliable services answer such with a NAK.
+    dropped_unserved,
+    /// Datagrams with another Q_Key than the queue pair's.
+    dropped_bad_qkey,
 }

@@ -121,6 +121,11 @@ impl CompletionQueues {
         }
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.queues.len()
+    }
+
     /// A queue for `cqe` completions. EINVAL when that is 0 or above [`MAX_CQE`], ENOMEM at the device's limit.
     pub(crate) fn create(&mut self, cqe: u32) -> Result<(CqId, Arc<CompletionRing>)> {
         check_size(cqe)?;

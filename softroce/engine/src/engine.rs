@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use verbs_api::{
     Access, AtomicCap, DeviceAttr, EventKind, GidEntry, LinkLayer, Mtu, PortAttr, PortState, QpCap, QpType,
-    Result, SqSigType,
+    Result, SqSigType, device_caps,
 };
 
 use crate::budget::{Peers, ReadBudget};
@@ -15,14 +15,19 @@ use crate::memory::{self, HostMemory, Memory};
 use crate::pd::{self, ProtectionDomains};
 use crate::qp_table::QpTable;
 use crate::shared::Shared;
+use crate::srq::SharedReceiveQueues;
+use crate::xrc::XrcDomains;
 use crate::{Config, Counters, CqId, EngineEvent, MrId, MrInfo, PdId, PortConfig, SrqId, Time, XrcDomainId};
 
 mod address;
+mod capabilities;
 mod completion_queue;
 mod device_memory;
 mod dispatch;
 mod modify;
 mod multicast;
+mod objects;
+mod parts;
 mod post;
 mod queue_pair;
 mod srq;
@@ -32,6 +37,7 @@ mod xrc;
 
 pub use address::AddressHandle;
 pub use multicast::Membership;
+pub use objects::ObjectCounts;
 pub use srq::{SrqConfig, SrqHandle};
 pub use windows::BindRequest;
 
@@ -47,6 +53,19 @@ const MAX_MESSAGE_BYTES: u32 = 1 << 31;
 /// ACK delay that peers should count with: 4.096 µs · 2^code.
 const CA_ACK_DELAY_CODE: u8 = 15;
 
+/// What the device can do besides (`IBV_DEVICE_*`): it counts foreign P_Keys, migrates paths, checks the current state
+/// that a caller believes in, tells when its port comes up, has a system image GUID, sends RNR NAKs, and
+/// has the features that follow.
+const DEVICE_CAPS: u64 = 1 << 1 | 1 << 4 | 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | SERVICE_CAPS | MEMORY_CAPS;
+/// Of these, shared receive queues and services.
+const SERVICE_CAPS: u64 = device_caps::SRQ_RESIZE | device_caps::XRC;
+/// Of these, those of memory. FLUSH to persistence is none: the engine cannot tell what memory is persistent.
+const MEMORY_CAPS: u64 = device_caps::MEM_WINDOW
+    | device_caps::MEM_WINDOW_TYPE_2B
+    | device_caps::MEM_MGT_EXTENSIONS
+    | device_caps::FLUSH_GLOBAL
+    | device_caps::ATOMIC_WRITE;
+
 /// The protocol core: no socket, no clock, no thread.
 ///
 /// Its methods are of four families. *Commands* are the verbs. *Inputs* ([`Engine::handle_datagram`],
@@ -60,6 +79,7 @@ pub struct Engine {
     /// The addresses of the GID table.
     addresses: Vec<IpAddr>,
     pds: ProtectionDomains,
+    xrc_domains: XrcDomains,
     qps: QpTable,
     shared: Shared,
     bad_pkeys: u16,
@@ -104,6 +124,7 @@ impl Engine {
             now: Time::ZERO,
             memory: Memory::new(config.seed),
             cqs: CompletionQueues::new(),
+            srqs: SharedReceiveQueues::new(config.qpn_base, config.qpn_count),
             counters: Counters::default(),
             events: VecDeque::new(),
             timers: Default::default(),
@@ -125,6 +146,7 @@ impl Engine {
             },
             addresses: Vec::new(),
             pds: ProtectionDomains::new(),
+            xrc_domains: XrcDomains::new(),
             qps: QpTable::new(config.qpn_base, config.qpn_count, start),
             shared,
             bad_pkeys: 0,
@@ -163,16 +185,22 @@ impl Engine {
             vendor_id: 0xff_ffff,
             max_qp: self.qps.limit(),
             max_qp_wr: MAX_WR,
+            device_cap_flags: DEVICE_CAPS,
             max_sge: MAX_SGE,
             max_sge_rd: MAX_SGE,
             max_cq: cq::MAX_CQ as u32,
             max_cqe: cq::MAX_CQE,
             max_mr: memory::MAX_MR as u32,
+            max_mw: memory::MAX_MW as u32,
+            max_dm_bytes: memory::MAX_DEVICE_BYTES as u64,
             max_pd: pd::MAX_PD as u32,
             max_qp_rd_atom: MAX_RD_ATOMIC.into(),
             max_qp_init_rd_atom: MAX_RD_ATOMIC.into(),
             max_res_rd_atom: u32::from(MAX_RD_ATOMIC) * self.qps.limit(),
             atomic_cap: AtomicCap::Glob,
+            max_srq: self.shared.srqs.limit(),
+            max_srq_wr: MAX_WR,
+            max_srq_sge: MAX_SGE,
             max_pkeys: 1,
             local_ca_ack_delay: CA_ACK_DELAY_CODE,
             phys_port_cnt: 1,
@@ -269,10 +297,11 @@ impl Engine {
         self.shared.memory.register_null(&mut self.pds, pd)
     }
 
-    /// Change protection domain, translation (address, length, iova) or access of a region. Its keys and id change.
+    /// Change protection domain, translation (address, length, iova) or access of a region. Another translation gives it
+    /// new keys and a new id; otherwise those stay.
     ///
     /// # Errors
-    /// As [`Engine::reg_mr`]; the region is then as before.
+    /// EBUSY while memory windows are bound to it; as [`Engine::reg_mr`] otherwise. The region is then as before.
     ///
     /// # Safety
     /// As [`Engine::reg_mr`], for the new translation, or with the new access for the old one.
@@ -293,7 +322,7 @@ impl Engine {
             .reregister(&mut self.pds, mr, pd, translation, access)
     }
 
-    /// Forget a region. When this returns nothing touches its bytes any more.
+    /// Forget a region. When this returns nothing touches its bytes any more. EBUSY while memory windows are bound to it.
     pub fn dereg_mr(&mut self, mr: MrId) -> Result<()> {
         self.shared.memory.deregister(&mut self.pds, mr)
     }

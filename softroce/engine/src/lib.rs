@@ -14,7 +14,8 @@
 //!   of what `modify_qp` takes.
 //! - `shared`: what queue pairs act on together; `budget`: how many bytes may be under way; `timer`, `slot_list`: who is
 //!   due, who is ready, without a scan over all.
-//! - `memory`, `pd`, `cq`: registered memory behind keys, protection domains, completion queues.
+//! - `memory`, `pd`, `cq`, `srq`: registered memory behind keys, protection domains, completion queues, shared receive
+//!   queues.
 //!
 //! What a peer does wrong is never an [`verbs_api::Error`]: it ends in a NAK to the peer and a completion status or an
 //! event to the owner. Everything is bounded, and after set-up the data path allocates nothing.
@@ -34,14 +35,18 @@ mod request;
 mod shared;
 mod slot_list;
 mod slots;
+mod srq;
 mod time;
 mod timer;
+mod xrc;
 
 pub use batch::{Acks, Path, RxMeta, TxBatch, TxPacket};
 pub use config::{Config, PortConfig};
 pub use counters::Counters;
 pub use cq::CompletionRing;
-pub use engine::{AddressHandle, BindRequest, Engine, Membership, QpConfig, QpHandle, SrqConfig, SrqHandle};
+pub use engine::{
+    AddressHandle, BindRequest, Engine, Membership, ObjectCounts, QpConfig, QpHandle, SrqConfig, SrqHandle,
+};
 pub use event::EngineEvent;
 pub use memory::{MrInfo, copy_code_range};
 pub use request::{SendOperation, SendRequest};

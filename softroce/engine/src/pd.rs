@@ -22,6 +22,11 @@ impl ProtectionDomains {
         }
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.uses.len()
+    }
+
     /// A new domain. ENOMEM at the device's limit.
     pub(crate) fn alloc(&mut self) -> Result<PdId> {
         self.uses.insert(0).map(PdId).map_err(|_| {

@@ -10,25 +10,34 @@
 
 mod completer;
 mod error;
+mod link;
+pub(crate) mod migration;
 mod receive_queue;
+mod receive_source;
 mod requester;
 mod resources;
 mod respond;
 mod responder;
 mod send_queue;
 pub(crate) mod transition;
+mod unreliable;
+mod xrc_target;
 
 use roce_wire::icrc::{Flow, FlowCrc, Verdict};
-use roce_wire::{PKey, Qpn, ROCE_V2_PORT};
+use roce_wire::{Qpn, ROCE_V2_PORT, Transport};
 use verbs_api::{QpAttr, QpCap, QpState, QpType, RecvWr, SqSigType, Wc, WcStatus};
 
-use crate::budget::PeerId;
+use crate::memory::Accessor;
 use crate::shared::Shared;
-use crate::{CqId, Path, PdId, RxMeta, SendRequest, Time};
+use crate::{CqId, PdId, RxMeta, SendRequest, SrqId, Time};
 
-pub(crate) use receive_queue::{ReceiveQueue, Refusal as ReceiveRefusal};
+pub(crate) use link::{Link, PARTITION};
+pub(crate) use receive_queue::{ReceiveQueue, RecvWqe, Refusal as ReceiveRefusal};
+pub(crate) use receive_source::{Held, ReceiveSource};
 pub(crate) use send_queue::{Operation, Refusal as SendRefusal, SendQueue};
+pub(crate) use xrc_target::XrcTarget;
 
+use migration::Migration;
 use requester::Requester;
 use responder::Responder;
 
@@ -48,16 +57,6 @@ pub(crate) struct Identity {
     pub(crate) sq_sig: SqSigType,
 }
 
-/// The connection, from RTR on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Link {
-    pub(crate) path: Path,
-    pub(crate) peer: PeerId,
-    pub(crate) dest_qp: Qpn,
-    /// Path MTU, payload bytes a packet.
-    pub(crate) mtu: u32,
-}
-
 /// A queue pair.
 #[derive(Debug)]
 pub(crate) struct Qp {
@@ -66,12 +65,13 @@ pub(crate) struct Qp {
     /// The attributes as they were set.
     pub(crate) attr: QpAttr,
     pub(crate) link: Option<Link>,
+    pub(crate) migration: Migration,
     /// The ICRC's state after the headers of the peer's packets, for the source port that it used last.
     peer_crc: Option<(u16, FlowCrc)>,
     /// Packets that had the IPv4 identification expected, up to [`EXPECTED_IDS_ENOUGH`].
     expected_ids: u8,
     send_queue: SendQueue,
-    receive_queue: ReceiveQueue,
+    receives: ReceiveSource,
     requester: Requester,
     responder: Responder,
 }
@@ -83,24 +83,31 @@ pub(crate) enum Turn {
     Done,
     /// The turn was long enough; more next time.
     Again,
-    /// The batch is full.
+    /// The batch is full, and it goes on with the next one.
     BatchFull,
+    /// The batch is full of what it sent itself: others go on with the next one.
+    BatchFullAgain,
     /// The peer's window is used up; the queue pair stands in its line.
     WaitsForPeer,
     /// The READ budget is used up; the queue pair stands in its line.
     WaitsForReads,
 }
 
-/// The partition that every packet is in: RoCE's P_Key table has this one entry.
-pub(crate) const PARTITION: PKey = PKey::DEFAULT;
-
 /// After so many packets with the identification expected, the peer numbers its packets as we do.
 const EXPECTED_IDS_ENOUGH: u8 = 16;
 /// Packets that a kernel sends as one train at most, and numbers from 0 on.
 const TRAIN_PACKETS_MAX: u16 = 128;
 
+/// Whether requests are acknowledged, and sent again when they are not.
+fn is_reliable(qp_type: QpType) -> bool {
+    match qp_type {
+        QpType::Rc | QpType::XrcInitiator | QpType::XrcTarget => true,
+        QpType::Uc | QpType::Ud | QpType::Gsi | QpType::RawPacket => false,
+    }
+}
+
 impl Qp {
-    pub(crate) fn new(id: Identity) -> Self {
+    pub(crate) fn new(id: Identity, receives: ReceiveSource) -> Self {
         Qp {
             id,
             state: QpState::Reset,
@@ -109,10 +116,11 @@ impl Qp {
                 ..QpAttr::default()
             },
             link: None,
+            migration: Migration::default(),
             peer_crc: None,
             expected_ids: 0,
             send_queue: SendQueue::new(id.cap.max_send_wr, id.cap.max_send_sge, id.cap.max_inline_data),
-            receive_queue: ReceiveQueue::new(id.cap.max_recv_wr, id.cap.max_recv_sge),
+            receives,
             requester: Requester::default(),
             responder: Responder::default(),
         }
@@ -133,7 +141,7 @@ impl Qp {
         let is_signaled =
             self.id.sq_sig == SqSigType::All || request.flags.contains(verbs_api::SendFlags::SIGNALED);
         self.send_queue.push(request, op, is_signaled)?;
-        if self.state == QpState::Err {
+        if matches!(self.state, QpState::Err | QpState::Sqe) {
             self.flush_send_queue(shared);
         } else {
             self.make_ready(shared);
@@ -146,15 +154,25 @@ impl Qp {
         self.requester.begun_end.saturating_sub(self.send_queue.head())
     }
 
-    /// Queue a receive request.
+    /// As it reaches for memory on its peer's behalf.
+    pub(crate) fn accessor(&self) -> Accessor {
+        Accessor {
+            pd: self.receives.remote_pd(self.id.pd),
+            qpn: self.id.qpn,
+        }
+    }
+
+    /// Queue a receive request. The caller has checked that it has a queue of its own.
     pub(crate) fn post_recv(
         &mut self,
         shared: &mut Shared,
         request: &RecvWr<'_>,
     ) -> Result<(), ReceiveRefusal> {
-        self.receive_queue.push(request)?;
+        if let ReceiveSource::Own(queue) = &mut self.receives {
+            queue.push(request)?;
+        }
         if self.state == QpState::Err {
-            self.flush_receive_queue(shared);
+            self.flush_receives(shared);
         }
         Ok(())
     }
@@ -228,6 +246,20 @@ impl Qp {
         );
     }
 
+    /// Whether READs or atomics wait in the send queue.
+    pub(crate) fn has_reads_queued(&self) -> bool {
+        (self.send_queue.head()..self.send_queue.tail())
+            .any(|number| self.send_queue.get(number).op.has_response())
+    }
+
+    /// Whether it is one end of a connection.
+    pub(crate) fn is_connected(&self) -> bool {
+        match self.id.qp_type {
+            QpType::Rc | QpType::Uc | QpType::XrcInitiator | QpType::XrcTarget => true,
+            QpType::Ud | QpType::Gsi | QpType::RawPacket => false,
+        }
+    }
+
     /// In SQD, with requests that had begun and are not complete.
     pub(crate) fn is_draining(&self) -> bool {
         self.state == QpState::Sqd && self.requester.has_begun_work(&self.send_queue)
@@ -248,9 +280,53 @@ impl Qp {
         self.requester.retune(&self.attr);
     }
 
+    /// Whether receive requests are posted to it, and not to a shared queue.
+    pub(crate) fn has_own_receives(&self) -> bool {
+        matches!(self.receives, ReceiveSource::Own(_))
+    }
+
+    /// The shared receive queue that it was created with.
+    pub(crate) fn srq(&self) -> Option<SrqId> {
+        match self.receives {
+            ReceiveSource::Own(_) | ReceiveSource::Named(_) | ReceiveSource::Nowhere => None,
+            ReceiveSource::Shared { srq, .. } => Some(srq),
+        }
+    }
+
+    /// What it is as an XRC target, if it is one.
+    pub(crate) fn xrc_target(&self) -> Option<&XrcTarget> {
+        match &self.receives {
+            ReceiveSource::Own(_) | ReceiveSource::Shared { .. } | ReceiveSource::Nowhere => None,
+            ReceiveSource::Named(target) => Some(target),
+        }
+    }
+
+    /// As [`Self::xrc_target`].
+    pub(crate) fn xrc_target_mut(&mut self) -> Option<&mut XrcTarget> {
+        match &mut self.receives {
+            ReceiveSource::Own(_) | ReceiveSource::Shared { .. } | ReceiveSource::Nowhere => None,
+            ReceiveSource::Named(target) => Some(target),
+        }
+    }
+
+    /// A shared receive queue of XRC is gone.
+    pub(crate) fn forget_srq(&mut self, srq: SrqId) {
+        self.receives.forget(srq);
+    }
+
+    /// The transport that its packets say.
+    fn transport(&self) -> Transport {
+        match self.id.qp_type {
+            QpType::Rc | QpType::RawPacket => Transport::Rc,
+            QpType::Uc => Transport::Uc,
+            QpType::Ud | QpType::Gsi => Transport::Ud,
+            QpType::XrcInitiator | QpType::XrcTarget => Transport::Xrc,
+        }
+    }
+
     /// Whether its completions go there.
     pub(crate) fn uses_cq(&self, cq: CqId) -> bool {
-        self.id.send_cq == Some(cq) || self.id.recv_cq == Some(cq)
+        self.id.send_cq == Some(cq) || self.id.recv_cq == Some(cq) || self.receives.uses_cq(cq)
     }
 
     /// Whether there is anything left to fail.
@@ -277,7 +353,10 @@ impl Qp {
             attr.rq_psn = Some(self.responder.expected_psn().value());
         }
         if attr.sq_psn.is_some() {
-            attr.sq_psn = Some(self.requester.next_psn().value());
+            attr.sq_psn = Some(self.requester.next_new_psn().value());
+        }
+        if self.is_connected() {
+            attr.path_mig_state = Some(self.migration.state());
         }
         attr
     }
@@ -286,9 +365,10 @@ impl Qp {
     pub(crate) fn reset(&mut self, shared: &mut Shared) {
         self.release_link(shared);
         self.send_queue.clear();
-        self.receive_queue.clear();
+        self.receives.clear();
         self.requester = Requester::default();
         self.responder = Responder::default();
+        self.migration = Migration::default();
         self.attr = QpAttr {
             state: Some(QpState::Reset),
             ..QpAttr::default()
@@ -297,19 +377,10 @@ impl Qp {
         shared.timers.disarm(self.id.slot);
     }
 
-    /// Give back what it holds of the shared budgets, and leave their lists.
-    pub(crate) fn release_link(&mut self, shared: &mut Shared) {
-        self.release_charges(shared);
+    /// Forget what the checksums of the peer's packets have shown.
+    fn forget_checksums(&mut self) {
         self.peer_crc = None;
         self.expected_ids = 0;
-        shared.reads.forget(self.id.slot);
-        if let Some(link) = self.link.take() {
-            shared.peers.leave(link.peer, self.id.slot);
-            // It may have been woken and not have had its turn.
-            shared.wake_waiting(link.peer);
-        }
-        shared.ready.remove(self.id.slot);
-        shared.acks.remove(self.id.slot);
     }
 
     /// A completion of this queue pair's, to be filled in.

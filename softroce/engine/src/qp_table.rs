@@ -46,6 +46,11 @@ impl QpTable {
         self.count - 2_u32.saturating_sub(self.base).min(self.count)
     }
 
+    /// Queue pairs that exist.
+    pub(crate) fn len(&self) -> usize {
+        self.live as usize
+    }
+
     /// Slots in use, and holes between them.
     pub(crate) fn slot_count(&self) -> usize {
         self.slots.len()

@@ -1,4 +1,4 @@
-//! What all queue pairs of an engine act on: memory, completion queues, timers, budgets, counters.
+//! What all queue pairs of an engine act on: memory, completion queues, shared receive queues, timers, budgets, counters.
 
 use std::collections::VecDeque;
 
@@ -9,8 +9,9 @@ use crate::counters::Counters;
 use crate::cq::{CompletionQueues, Pushed, Solicited};
 use crate::memory::Memory;
 use crate::slot_list::SlotList;
+use crate::srq::{Level, SharedReceiveQueues};
 use crate::timer::Timers;
-use crate::{CqId, EngineEvent, Time};
+use crate::{CqId, EngineEvent, SrqId, Time};
 
 /// Everything of an engine but its queue pairs.
 #[derive(Debug)]
@@ -19,6 +20,7 @@ pub(crate) struct Shared {
     pub(crate) now: Time,
     pub(crate) memory: Memory,
     pub(crate) cqs: CompletionQueues,
+    pub(crate) srqs: SharedReceiveQueues,
     pub(crate) counters: Counters,
     pub(crate) events: VecDeque<EngineEvent>,
     pub(crate) timers: Timers,
@@ -56,6 +58,16 @@ impl Shared {
                 self.events.push_back(EngineEvent::Cq(cq, EventKind::CqErr));
                 self.overflowed.push_back(cq);
             }
+        }
+    }
+
+    /// A request was taken out of a shared receive queue.
+    pub(crate) fn note_level(&mut self, srq: SrqId, level: Level) {
+        match level {
+            Level::Fine => {}
+            Level::LimitReached => self
+                .events
+                .push_back(EngineEvent::Srq(srq, EventKind::SrqLimitReached)),
         }
     }
 

@@ -89,6 +89,11 @@ impl<T, const SLOT_BITS: u32, const ID_BITS: u32> SlotTable<T, SLOT_BITS, ID_BIT
             .filter(|s| s.generation == id >> SLOT_BITS)
     }
 
+    /// The place of this id: small numbers, one after the other, and again those of objects that are gone.
+    pub(crate) fn place(&self, id: u32) -> u32 {
+        id & Self::SLOT_MASK
+    }
+
     /// The id of what is in this place.
     pub(crate) fn id_at(&self, place: u32) -> Option<u32> {
         let slot = self.slots.get(place as usize)?;

@@ -5,7 +5,8 @@ use std::cell::Cell;
 use std::net::IpAddr;
 
 use softroce_engine::{
-    Acks, Config, Engine, PortConfig, QpConfig, RxMeta, SendOperation, SendRequest, Time, TxBatch,
+    Acks, Config, Engine, PortConfig, QpConfig, RxMeta, SendOperation, SendRequest, SrqConfig, SrqId, Time,
+    TxBatch,
 };
 use verbs_api::{
     Access, AddressVector, Gid, GidEntry, GidType, Mtu, Payload, PortState, QpAttr, QpCap, QpState, QpType,
@@ -42,13 +43,22 @@ struct Side {
     engine: Engine,
     ip: IpAddr,
     qpns: Vec<u32>,
+    /// All receives are taken from it.
+    srq: Option<SrqId>,
     sge: Sge,
     remote: RemoteAddr,
     ring: std::sync::Arc<softroce_engine::CompletionRing>,
     batch: TxBatch,
 }
 
-fn side(ip: &str, qps: usize) -> Side {
+/// Where the queue pairs' receives come from.
+#[derive(Clone, Copy, PartialEq)]
+enum Receives {
+    Own,
+    Shared,
+}
+
+fn side(ip: &str, qps: usize, receives: Receives) -> Side {
     let ip: IpAddr = ip.parse().unwrap();
     let mut engine = Engine::new(Config {
         seed: 1,
@@ -79,12 +89,20 @@ fn side(ip: &str, qps: usize) -> Side {
     let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
     // SAFETY: the memory is never freed and nobody else touches it.
     let mr = unsafe { engine.reg_mr(pd, memory, BYTES, memory as u64, access) }.unwrap();
+    let srq_config = SrqConfig {
+        pd,
+        max_wr: 64,
+        max_sge: 1,
+        limit: 0,
+        xrc: None,
+    };
+    let srq = (receives == Receives::Shared).then(|| engine.create_srq(&srq_config).unwrap().id);
     let init = QpConfig {
         pd,
         qp_type: QpType::Rc,
         send_cq: Some(cq),
         recv_cq: Some(cq),
-        srq: None,
+        srq,
         xrc_domain: None,
         cap: QpCap {
             max_send_wr: 16,
@@ -100,6 +118,7 @@ fn side(ip: &str, qps: usize) -> Side {
         engine,
         ip,
         qpns,
+        srq,
         sge: Sge {
             addr: memory as u64,
             length: MESSAGE as u32,
@@ -158,17 +177,19 @@ fn connect(own: &mut Side, peer_ip: IpAddr, peer_qpns: &[u32]) {
 }
 
 fn post_all(a: &mut Side, b: &mut Side, now: Time) {
+    if let Some(srq) = b.srq {
+        // Its limit fires on the way.
+        b.engine.modify_srq(now, srq, None, Some(5)).unwrap();
+    }
     for (qa, qb) in a.qpns.iter().zip(&b.qpns) {
-        b.engine
-            .post_recv(
-                now,
-                *qb,
-                &RecvWr {
-                    wr_id: 1,
-                    sges: &[b.sge],
-                },
-            )
-            .unwrap();
+        let receive = RecvWr {
+            wr_id: 1,
+            sges: &[b.sge],
+        };
+        match b.srq {
+            Some(srq) => b.engine.post_srq_recv(now, srq, &receive).unwrap(),
+            None => b.engine.post_recv(now, *qb, &receive).unwrap(),
+        }
         let word = Sge { length: 8, ..a.sge };
         let operations = [
             (SendOperation::Send { imm: Some(1) }, a.sge),
@@ -260,7 +281,16 @@ fn run(a: &mut Side, b: &mut Side, now: &mut Time, counter: &mut u64, lose: u64)
 
 #[test]
 fn the_data_path_allocates_nothing_not_even_after_losses() {
-    let (mut a, mut b) = (side("10.0.0.1", 20), side("10.0.0.2", 20));
+    check(Receives::Own);
+}
+
+#[test]
+fn nor_does_a_shared_receive_queue_whose_limit_fires() {
+    check(Receives::Shared);
+}
+
+fn check(receives: Receives) {
+    let (mut a, mut b) = (side("10.0.0.1", 20, receives), side("10.0.0.2", 20, receives));
     let (ip_a, ip_b) = (a.ip, b.ip);
     let (qpns_a, qpns_b) = (a.qpns.clone(), b.qpns.clone());
     connect(&mut a, ip_b, &qpns_b);

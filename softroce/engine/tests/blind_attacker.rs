@@ -22,13 +22,13 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use roce_wire::icrc::{self, Flow};
 use roce_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Headers, ICRC_LEN, Ieth, ImmDt, Msn, NakCode, Opcode, Psn, Qpn, RKey,
-    ROCE_V2_PORT, Reth, RnrTimer, Syndrome, pad_len,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Feth, FlushPlacement, FlushSelectivity, Headers, ICRC_LEN, Ieth,
+    ImmDt, Msn, NakCode, Opcode, Psn, Qpn, RKey, ROCE_V2_PORT, Reth, RnrTimer, Syndrome, pad_len,
 };
 use softroce_engine::{Acks, RxMeta, SendOperation, Time};
-use verbs_api::{QpAttr, RemoteAddr, WcStatus};
+use verbs_api::{Access, ErrorKind, MwType, QpAttr, RemoteAddr, WcStatus};
 
-#[path = "rc/node.rs"]
+#[path = "bench/node.rs"]
 #[allow(dead_code)]
 mod node;
 
@@ -81,6 +81,8 @@ struct Victim {
     /// Attributes, state and sequence numbers of each, as they were before the attack.
     before: [QpAttr; 3],
     memory: Vec<u8>,
+    /// Key of a memory window that is bound through the first queue pair: a SEND may invalidate it.
+    window: RKey,
 }
 
 /// Number that the victim's queue pair `index` sends to.
@@ -119,8 +121,10 @@ impl Victim {
             qpns,
             before: Default::default(),
             memory: Vec::new(),
+            window: RKey(0),
         };
         victim.converse();
+        victim.bind_window();
         victim.leave_requests_outstanding();
         victim.before = qpns.map(|qpn| victim.node.engine.query_qp(qpn).unwrap());
         victim.memory = victim.node.read(0, MEMORY_BYTES);
@@ -146,6 +150,22 @@ impl Victim {
         }
         assert_eq!(self.node.completions().len(), self.qpns.len());
         while self.node.engine.poll_event().is_some() {}
+    }
+
+    fn bind_window(&mut self) {
+        let (mw, rkey) = self.node.engine.alloc_mw(self.node.pd, MwType::Type2).unwrap();
+        let bind = SendOperation::BindMw {
+            mw,
+            rkey,
+            mr: self.node.mr.id,
+            addr: self.node.address(TARGET_OFFSET),
+            length: 4096,
+            access: Access::REMOTE_WRITE,
+        };
+        self.node.post(self.now, self.qpns[0], 69, bind, &[]);
+        assert!(self.node.transmit(self.now, Acks::Flush).is_empty());
+        assert_eq!(self.node.outcomes(), [(69, WcStatus::Success)]);
+        self.window = RKey(rkey.0);
     }
 
     fn leave_requests_outstanding(&mut self) {
@@ -205,7 +225,11 @@ impl Victim {
             original: 0x6666_6666_6666_6666,
         });
         headers.immediate = Some(ImmDt([1, 2, 3, 4]));
-        headers.invalidate = Some(Ieth(rkey));
+        headers.invalidate = Some(Ieth(self.window));
+        headers.feth = Some(Feth {
+            placement: FlushPlacement::GLOBAL,
+            selectivity: FlushSelectivity::RANGE,
+        });
         // Only what the opcode has.
         let mut bytes = [0; roce_wire::MAX_HEADERS_LEN];
         let len = headers.emit(&mut bytes).unwrap();
@@ -309,6 +333,8 @@ impl Victim {
             outcomes.iter().all(|(_, status)| *status == WcStatus::Success),
             "{outcomes:?}"
         );
+        let busy = self.node.engine.dereg_mr(self.node.mr.id).unwrap_err();
+        assert_eq!(busy.kind(), ErrorKind::Busy, "the window was invalidated");
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use softroce::{Clock, Fabric, FabricCounters};
 use softroce_engine::{PortConfig, RxMeta, TxBatch};
-use verbs_api::{Gid, GidEntry, GidType, Mtu, PortState};
+use verbs_api::{Error, Gid, GidEntry, GidType, Mtu, PortState, Result};
 
 use crate::clock::VirtualClock;
 use crate::network::Network;
@@ -130,6 +130,29 @@ impl Fabric for SimFabric {
         // Slices differ, so that a packet that reaches the wrong device finds no queue pair there.
         let slice = 1 + (self.index as u32 % 255);
         slice << 16..(slice + 1) << 16
+    }
+
+    fn join(&mut self, group: IpAddr) -> Result<()> {
+        if !group.is_multicast() {
+            return Err(Error::invalid(format!("{group} is no multicast address")));
+        }
+        let mut network = self.network.lock();
+        if group.is_ipv4() != network.address(self.index).is_ipv4() {
+            return Err(Error::invalid(format!(
+                "{group} is of another family than the device's address"
+            )));
+        }
+        network.groups.insert((group, self.index));
+        Ok(())
+    }
+
+    fn leave(&mut self, group: IpAddr) -> Result<()> {
+        self.network.lock().groups.remove(&(group, self.index));
+        Ok(())
+    }
+
+    fn has_multicast(&self) -> bool {
+        true
     }
 
     fn close_in_child(&mut self) {}

@@ -1,6 +1,6 @@
 //! Packets in flight between devices.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -101,6 +101,8 @@ type PsnKey = (usize, usize, u32, u32, bool);
 
 pub(crate) struct Network {
     addresses: Vec<IpAddr>,
+    /// Multicast groups, with the ends that joined them.
+    pub(crate) groups: BTreeSet<(IpAddr, usize)>,
     pub(crate) inboxes: Vec<Inbox>,
     lanes: BTreeMap<(usize, usize), Lane>,
     default_link: Link,
@@ -117,6 +119,7 @@ impl Network {
     pub(crate) fn new(seed: u64) -> Self {
         Network {
             addresses: Vec::new(),
+            groups: BTreeSet::new(),
             inboxes: Vec::new(),
             lanes: BTreeMap::new(),
             default_link: Link::default(),
@@ -172,10 +175,23 @@ impl Network {
         let mut bytes = packet.to_vec();
         icrc::seal(&flow(path), 0, &mut bytes);
         self.counters.sent += 1;
-        let Some(to) = self.addresses.iter().position(|address| *address == path.dst) else {
-            self.counters.lost += 1; // Nobody has this address.
+        if path.dst.is_multicast() {
+            // Each member gets a copy, over a link of its own; the sender, too, when it is one.
+            for to in 0..self.addresses.len() {
+                if self.groups.contains(&(path.dst, to)) {
+                    self.carry(now, (from, to), path, bytes.clone());
+                }
+            }
             return;
-        };
+        }
+        match self.addresses.iter().position(|address| *address == path.dst) {
+            Some(to) => self.carry(now, (from, to), path, bytes),
+            None => self.counters.lost += 1, // Nobody has this address.
+        }
+    }
+
+    /// Carry a packet from one end to another, through faults and onto the record.
+    fn carry(&mut self, now: Time, (from, to): (usize, usize), path: &Path, bytes: Vec<u8>) {
         let headers = roce_wire::parse(&bytes).ok().map(|p| p.headers);
         let transmission = headers.map_or(1, |headers| self.count_transmission(from, to, &headers));
         let ruled = match self.rule.as_mut() {

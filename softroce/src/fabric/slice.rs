@@ -9,6 +9,8 @@ use std::ops::Range;
 pub(super) const SLICE_COUNT: usize = 256;
 /// Queue pair numbers of a slice.
 const SLICE_QPNS: u32 = 1 << 16;
+/// The destination of what is sent to a group; no queue pair has it.
+const MULTICAST_QPN: u32 = 0xff_ffff;
 /// Where the destination QPN of a packet begins (within the BTH).
 const DEST_QPN_AT: usize = 5;
 
@@ -36,10 +38,10 @@ impl Slice {
         (0..owned).map(move |step| Slice(((seed % owned + step) % owned + 1) as u8))
     }
 
-    /// The numbers that queue pairs of this slice may have.
+    /// The numbers that queue pairs of this slice may have. The last of all stands for groups.
     pub(super) fn qpns(self) -> Range<u32> {
         let start = u32::from(self.0) * SLICE_QPNS;
-        start + 1..start + SLICE_QPNS
+        start + 1..(start + SLICE_QPNS).min(MULTICAST_QPN)
     }
 }
 
@@ -77,7 +79,7 @@ mod tests {
             assert!(qpns.start > last && qpns.start > 1);
             last = qpns.end - 1;
         }
-        assert_eq!(last, 0xff_ffff);
+        assert_eq!(last, 0xff_fffe);
         assert!(Slice::new(0).is_none());
     }
 

@@ -10,7 +10,7 @@ pub(super) use poll::{Epoll, Ready, Timer};
 pub(super) use seqpacket::{Connection, Listener};
 pub use udp::HeaderFields;
 pub(super) use udp::{
-    Datagram, Message, ReceiveArena, SendArena, SocketOptions, UdpSocket, largest_train_segments,
+    Datagram, Message, ReceiveArena, SendArena, Sharing, SocketOptions, UdpSocket, largest_train_segments,
 };
 
 use std::io;
@@ -36,6 +36,21 @@ fn set_int_option(fd: RawFd, level: libc::c_int, name: libc::c_int, value: libc:
             name,
             (&raw const value).cast(),
             mem::size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+/// Set a socket option whose value is a C struct of integers.
+fn set_struct_option<T: Copy>(fd: RawFd, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
+    // SAFETY: pointer and length describe `value`, which lives across the call; the kernel only reads it.
+    check(unsafe {
+        libc::setsockopt(
+            fd,
+            level,
+            name,
+            (&raw const *value).cast(),
+            mem::size_of::<T>() as libc::socklen_t,
         )
     })
     .map(drop)

@@ -3,7 +3,7 @@
 //! The kernel sends a run of packets in one go when all but the last have one size, go one way and carry the same IP
 //! fields. A train goes to one socket at the other end, so it must also not mix destination slices.
 
-use softroce_engine::{TxBatch, TxPacket};
+use softroce_engine::{Path, TxBatch, TxPacket};
 
 use super::slice;
 
@@ -40,15 +40,20 @@ pub(super) fn run_from(batch: &TxBatch, first: usize, segments_max: usize) -> Ru
 
 fn may_follow(batch: &TxBatch, lead: &TxPacket, packet: &TxPacket) -> bool {
     packet.len <= lead.len
-        && packet.path == lead.path
+        && is_one_way(&packet.path, &lead.path)
         && slice::destination(batch.bytes(packet)) == slice::destination(batch.bytes(lead))
+}
+
+/// Whether packets on these paths leave with the same addresses and IP fields. The source port that the engine suggests
+/// is not looked at: it differs from queue pair to queue pair, and all packets leave from the one socket.
+fn is_one_way(a: &Path, b: &Path) -> bool {
+    let fields = |path: &Path| (path.dst, path.src, path.traffic_class, path.hop_limit);
+    fields(a) == fields(b)
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::{IpAddr, Ipv4Addr};
-
-    use softroce_engine::Path;
 
     use super::*;
 
@@ -102,6 +107,19 @@ mod tests {
     fn a_train_has_one_destination_address_and_one_slice() {
         assert_eq!(counts(&batch(&[(40, 1, 1), (40, 1, 2), (40, 1, 2)]), 64), [1, 2]);
         assert_eq!(counts(&batch(&[(40, 1, 1), (40, 2, 1), (40, 2, 1)]), 64), [1, 2]);
+    }
+
+    #[test]
+    fn queue_pairs_to_one_process_share_a_train() {
+        let mut batch = TxBatch::new(1 << 16, 10);
+        for source_port in [0xc001, 0xc002, 0xc003] {
+            let path = Path {
+                source_port,
+                ..path(1)
+            };
+            batch.push(path, 40).unwrap().fill(1);
+        }
+        assert_eq!(counts(&batch, 64), [3]);
     }
 
     #[test]

@@ -15,13 +15,15 @@ use verbs_api::{Error, Result};
 
 use super::links::Links;
 use super::steward::Steward;
-use super::sys::{self, HeaderFields, ReceiveArena, SocketOptions, UdpSocket};
+use super::sys::{self, HeaderFields, ReceiveArena, Sharing, SocketOptions, UdpSocket};
 use super::{Fabric, FabricCounters};
 use crate::clock::monotonic_ns;
 use crate::interfaces::{Interface, InterfaceMonitor};
+use groups::Groups;
 use member::Member;
 use transmit::Transmitter;
 
+mod groups;
 mod member;
 mod refusal;
 mod transmit;
@@ -93,6 +95,7 @@ pub struct UdpFabric {
     transmitter: Transmitter,
     arena: ReceiveArena,
     member: Member,
+    groups: Groups,
     counters: FabricCounters,
     /// The kernel's count of overflows, which wraps.
     overflows_seen: u32,
@@ -122,9 +125,14 @@ impl UdpFabric {
             receive_buffer_bytes: options.receive_buffer_bytes,
             receive_trains: options.trains == Trains::Allowed,
             header_fields: options.header_fields,
+            sharing: Sharing::SameUser,
         };
         let socket =
             UdpSocket::bind(&own, socket_options).map_err(|error| refusal::explain(address, error))?;
+        // Refused only for interfaces that cannot have groups; then sending there is refused as well.
+        let _ = socket.send_groups_on(address, interface.index);
+        let groups = Groups::new(address, interface.index, socket_options)
+            .map_err(|error| Error::system("cannot watch the sockets of multicast groups", error))?;
         let segments_max = match options.trains {
             Trains::Allowed => sys::largest_train_segments(&own),
             Trains::Never => 1,
@@ -147,6 +155,7 @@ impl UdpFabric {
             transmitter: Transmitter::new(own, segments_max),
             arena: ReceiveArena::new(),
             member: Member::new(own, links),
+            groups,
             counters: FabricCounters::default(),
             overflows_seen: 0,
             rounds: 0,
@@ -232,6 +241,7 @@ impl Fabric for UdpFabric {
 
     fn recv(&mut self, sink: &mut dyn FnMut(&RxMeta, &[u8])) -> usize {
         let mut datagrams = self.read_socket(sink);
+        datagrams += self.groups.receive(&mut self.counters, sink);
         self.rounds = self.rounds.wrapping_add(1);
         let is_busy = self.busy_looks > 0;
         if is_busy || self.rounds.is_multiple_of(LOOK_EVERY_ROUNDS) {
@@ -247,6 +257,7 @@ impl Fabric for UdpFabric {
             .map(AsRawFd::as_raw_fd)
             .into_iter()
             .chain(self.member.fd())
+            .chain(self.groups.fd())
             .collect()
     }
 
@@ -274,9 +285,15 @@ impl Fabric for UdpFabric {
 
     fn port(&mut self) -> PortConfig {
         if let Ok(Some(interface)) = Interface::by_name(&self.interface.name) {
+            if interface.index != self.interface.index {
+                self.groups.interface_is(interface.index);
+                let socket = self.socket.as_ref();
+                let _ = socket.map(|socket| socket.send_groups_on(self.own.ip(), interface.index));
+            }
             self.interface = interface;
         } else {
             self.interface.is_up = false;
+            self.interface.addresses.clear();
         }
         self.interface.port(self.own.ip())
     }
@@ -289,7 +306,27 @@ impl Fabric for UdpFabric {
         self.member.own_slice().qpns()
     }
 
+    fn join(&mut self, group: IpAddr) -> Result<()> {
+        self.groups.join(group.to_canonical())
+    }
+
+    fn leave(&mut self, group: IpAddr) -> Result<()> {
+        self.groups.leave(group.to_canonical());
+        Ok(())
+    }
+
+    fn has_multicast(&self) -> bool {
+        self.groups.are_reachable()
+    }
+
+    fn report_header_fields(&mut self) {
+        // A kernel that does not tell them (there is none that we run on) leaves them 0.
+        let socket = self.socket.as_ref();
+        let _ = socket.map(|socket| socket.report_header_fields(self.own.is_ipv4()));
+    }
+
     fn close_in_child(&mut self) {
+        self.groups.close();
         self.member.close();
         self.socket = None;
         self.monitor = None;

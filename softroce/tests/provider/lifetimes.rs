@@ -2,8 +2,8 @@
 
 use softroce::{Options, Softroce};
 use verbs_api::{
-    Access, AddressVector, Buffer, Context as _, CqInit, MemoryRegion, MwType, Object, ProtectionDomain,
-    Provider, QpInit, QpState, QpType, QueuePair, Rereg, SrqInit,
+    Access, AddressVector, Buffer, CompletionQueue, Context as _, CqInit, MemoryRegion, MwType, Object,
+    ProtectionDomain, Provider, QpInit, QpState, QpType, QueuePair, Rereg, Result, SrqInit,
 };
 
 use crate::pair::{End, fresh_address, open, over_udp};
@@ -121,27 +121,31 @@ fn objects_of_two_contexts_do_not_mix() {
     assert_eq!(two.create_cq(&init).unwrap_err().errno(), EINVAL);
 }
 
+/// What is offered may fail for other reasons; what is not fails for this one.
+#[track_caller]
+fn agrees<T>(offered: bool, what: &str, result: Result<T>) {
+    let is_unsupported = result.is_err_and(|error| error.errno() == EOPNOTSUPP);
+    assert_eq!(offered, !is_unsupported, "{what}");
+}
+
 #[test]
-fn what_the_capabilities_deny_is_unsupported() {
+fn what_the_capabilities_deny_is_unsupported_and_nothing_else_is() {
     let context = open();
-    let capabilities = context.capabilities();
-    let (pd, cq) = (
-        context.alloc_pd().unwrap(),
-        context.create_cq(&CqInit::new(8)).unwrap(),
-    );
+    let has = context.capabilities();
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(&CqInit::new(8)).unwrap();
     for (offered, qp_type) in [
-        (capabilities.qp_rc, QpType::Rc),
-        (capabilities.qp_uc, QpType::Uc),
-        (capabilities.qp_ud, QpType::Ud),
-        (capabilities.qp_xrc, QpType::XrcTarget),
+        (has.qp_rc, QpType::Rc),
+        (has.qp_uc, QpType::Uc),
+        (has.qp_ud, QpType::Ud),
+        (has.qp_xrc, QpType::XrcInitiator),
     ] {
-        match pd.create_qp(&QpInit {
+        let init = QpInit {
             qp_type,
+            recv_cq: (qp_type != QpType::XrcInitiator).then_some(&cq),
             ..QpInit::rc(&cq)
-        }) {
-            Ok(_) => assert!(offered, "{qp_type:?}"),
-            Err(error) => assert_eq!((offered, error.errno()), (false, EOPNOTSUPP), "{qp_type:?}"),
-        }
+        };
+        agrees(offered, &format!("{qp_type:?}"), pd.create_qp(&init));
     }
     let srq = SrqInit {
         max_wr: 8,
@@ -150,20 +154,28 @@ fn what_the_capabilities_deny_is_unsupported() {
         cookie: 0,
         xrc: None,
     };
-    assert_eq!(pd.create_srq(&srq).unwrap_err().errno(), EOPNOTSUPP);
-    assert_eq!(pd.alloc_mw(MwType::Type1).unwrap_err().errno(), EOPNOTSUPP);
-    assert_eq!(
-        pd.create_ah(&AddressVector::default()).unwrap_err().errno(),
-        EOPNOTSUPP
-    );
-    assert_eq!(context.alloc_dm(64, 0).unwrap_err().errno(), EOPNOTSUPP);
+    agrees(has.srq, "SRQ", pd.create_srq(&srq));
+    agrees(has.qp_xrc, "XRC domain", context.open_xrc_domain(None));
+    agrees(has.mw_type1, "MW type 1", pd.alloc_mw(MwType::Type1));
+    agrees(has.mw_type2, "MW type 2", pd.alloc_mw(MwType::Type2));
+    agrees(has.qp_ud, "AH", pd.create_ah(&AddressVector::default()));
+    agrees(has.device_memory, "DM", context.alloc_dm(64, 0));
     let timestamps = CqInit {
         timestamps: true,
         ..CqInit::new(8)
     };
-    assert_eq!(context.create_cq(&timestamps).unwrap_err().errno(), EOPNOTSUPP);
-    assert!(capabilities.null_mr);
-    pd.alloc_null_mr().unwrap();
+    agrees(has.cq_timestamps, "timestamps", context.create_cq(&timestamps));
+    agrees(has.resize_cq, "resizing", cq.resize(16));
+    agrees(has.null_mr, "null MR", pd.alloc_null_mr());
+    agrees(has.parent_domain, "parent domain", pd.parent_domain());
+    let buffer = Buffer::new(64);
+    agrees(
+        has.zero_based,
+        "zero based",
+        pd.reg_mr(&buffer, Access::ZERO_BASED),
+    );
+    let odp = pd.reg_mr(&buffer, Access::ON_DEMAND);
+    agrees(has.on_demand_paging, "on demand", odp);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use e2e::peer::{Line, Path, Role, incast, interop, passive, pulse};
+use e2e::peer::{Line, Path, Role, crowd, incast, interop, passive, pulse, scale};
 use serde_json::{Map, Value, json};
 use softroce::{Device, Options, Softroce};
 use verbs_api::Provider;
@@ -81,6 +81,25 @@ enum Part {
         #[arg(long, default_value_t = 1_000_000)]
         count: u64,
     },
+    /// Very many queue pairs: connect, one message each, destroy
+    Crowd {
+        #[command(flatten)]
+        meeting: Meeting,
+        /// Both ends: queue pairs
+        #[arg(long, default_value_t = 10_000)]
+        qps: usize,
+        /// Both ends: requests that each of their queues holds
+        #[arg(long, default_value_t = 64)]
+        depth: u32,
+    },
+    /// A table: what a message costs among so many queue pairs
+    Scale {
+        #[command(flatten)]
+        meeting: Meeting,
+        /// Both ends: numbers of queue pairs, ascending
+        #[arg(long, value_delimiter = ',', default_value = "1,10,100,1000,10000")]
+        counts: Vec<usize>,
+    },
 }
 
 /// Where the two ends meet; the device is on the same address.
@@ -121,7 +140,9 @@ fn run(cli: &Cli) -> Result<()> {
         Part::Interop(meeting)
         | Part::Pulse { meeting, .. }
         | Part::Passive { meeting, .. }
-        | Part::Words { meeting, .. } => (meeting, 1),
+        | Part::Words { meeting, .. }
+        | Part::Crowd { meeting, .. }
+        | Part::Scale { meeting, .. } => (meeting, 1),
         Part::Incast { meeting, sources, .. } => (meeting, *sources),
     };
     let (role, lines) = meeting.meet(callers)?;
@@ -188,6 +209,8 @@ fn play<P: Provider>(
         ) => passive::visit(provider, line, *count, Duration::from_secs(*idle_seconds)),
         (Part::Words { .. }, Role::Listener) => passive::spin(provider, line),
         (Part::Words { count, .. }, Role::Caller) => passive::tear(provider, line, *count),
+        (Part::Crowd { qps, depth, .. }, role) => crowd::play(provider, line, role, (*qps, *depth)),
+        (Part::Scale { counts, .. }, role) => scale::play(provider, line, role, counts),
     }?;
     found["counters"] = counters();
     println!("{found}");

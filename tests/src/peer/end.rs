@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use verbs_api::{
     Access, AddressVector, Buffer, CompletionChannel, CompletionQueue, Context, CqInit, Gid, MemoryRegion,
-    Mtu, Notify, ProtectionDomain, Provider, QpAttr, QpCap, QpInit, QpState, QueuePair, RKey, RecvWr,
+    Mtu, Notify, Object, ProtectionDomain, Provider, QpAttr, QpCap, QpInit, QpState, QueuePair, RKey, RecvWr,
     RemoteAddr, SendOp, SendWr, Sge, Wc, WcStatus,
 };
 
@@ -60,15 +60,30 @@ pub struct End<P: Provider> {
     mr: P::Mr,
     gid: Gid,
     remote: Option<Remote>,
+    pd: P::Pd,
     context: P::Context,
 }
 
+/// What the peer may do.
+const REMOTE_ALL: Access = Access::REMOTE_WRITE
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC);
+/// So many fit into the line's buffers, so that both ends may speak before they listen.
+const GREETINGS_AT_ONCE: usize = 128;
 /// Of the first queue pair; it wraps soon.
 const PSN: u32 = 0xff_fff0;
 
 impl<P: Provider> End<P> {
     /// Makes everything on the provider's first device, up to queue pairs in INIT.
     pub fn open(provider: &P, shape: Shape) -> Result<Self> {
+        let cqes = 2 * shape.depth * u32::try_from(shape.qps)?;
+        let mut end = Self::without_qps(provider, cqes, shape.length)?;
+        end.add_qps(shape.qps, shape.depth)?;
+        Ok(end)
+    }
+
+    /// Makes everything but the queue pairs: a completion queue of this size, a buffer of this length.
+    pub fn without_qps(provider: &P, cqes: u32, length: usize) -> Result<Self> {
         let device = provider
             .devices()?
             .into_iter()
@@ -77,64 +92,80 @@ impl<P: Provider> End<P> {
         let context = provider.open(&device.name)?;
         let gid = context.query_gid(1, 0)?.gid;
         let (pd, channel) = (context.alloc_pd()?, context.create_channel()?);
-        let buffer = Buffer::new(shape.length);
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-        let mr = pd.reg_mr(&buffer, access)?;
-        let qps_wanted = u32::try_from(shape.qps)?;
+        let buffer = Buffer::new(length);
+        let mr = pd.reg_mr(&buffer, Access::LOCAL_WRITE | REMOTE_ALL)?;
         let init = CqInit {
             channel: Some(&channel),
-            ..CqInit::new(2 * shape.depth * qps_wanted)
+            ..CqInit::new(cqes)
         };
         let cq = context.create_cq(&init)?;
-        let cap = QpCap {
-            max_send_wr: shape.depth,
-            max_recv_wr: shape.depth,
-            ..QpInit::<P>::rc(&cq).cap
-        };
-        let init = QpInit {
-            cap,
-            ..QpInit::rc(&cq)
-        };
-        let qps = (0..shape.qps)
-            .map(|_| pd.create_qp(&init))
-            .collect::<verbs_api::Result<Vec<_>>>()?;
-        for qp in &qps {
-            let state = Some(QpState::Init);
-            let (pkey_index, port, access) = (Some(0), Some(1), Some(access));
-            qp.modify(&QpAttr {
-                state,
-                pkey_index,
-                port,
-                access,
-                ..QpAttr::default()
-            })?;
-        }
         Ok(End {
             buffer,
-            qps,
+            qps: Vec::new(),
             cq,
             channel,
             mr,
             gid,
             remote: None,
+            pd,
             context,
         })
     }
 
+    /// Makes this many queue pairs more, in INIT.
+    pub fn add_qps(&mut self, count: usize, depth: u32) -> Result<()> {
+        let cap = QpCap {
+            max_send_wr: depth,
+            max_recv_wr: depth,
+            ..QpInit::<P>::rc(&self.cq).cap
+        };
+        let init = QpInit {
+            cap,
+            ..QpInit::rc(&self.cq)
+        };
+        for _ in 0..count {
+            let qp = self.pd.create_qp(&init)?;
+            qp.modify(&QpAttr {
+                state: Some(QpState::Init),
+                pkey_index: Some(0),
+                port: Some(1),
+                access: Some(REMOTE_ALL),
+                ..QpAttr::default()
+            })?;
+            self.qps.push(qp);
+        }
+        Ok(())
+    }
+
+    /// Destroys the queue pairs from number `first` on.
+    pub fn destroy_qps(&mut self, first: usize) -> Result<()> {
+        for qp in self.qps.drain(first..) {
+            qp.destroy().map_err(|refused| refused.error)?;
+        }
+        Ok(())
+    }
+
     /// Exchanges addresses with the peer, one greeting for each queue pair, and brings all of them to RTS.
     pub fn connect(&mut self, line: &mut Line, path: Path) -> Result<()> {
-        for qp in &self.qps {
-            line.tell_with("hello", self.hello(qp.qpn()))?;
-        }
+        self.connect_from(0, line, path)
+    }
+
+    /// The same for the queue pairs from number `first` on.
+    pub fn connect_from(&mut self, first: usize, line: &mut Line, path: Path) -> Result<()> {
         let own_mtu = self.context.query_port(1)?.active_mtu;
-        for index in 0..self.qps.len() {
-            let hello = line.hear("hello")?;
-            self.connect_one(&self.qps[index], &hello, path, own_mtu)?;
-            let rkey = RKey(u32::try_from(number(&hello, "rkey")?)?);
-            self.remote = Some(Remote {
-                va: number(&hello, "va")?,
-                rkey,
-            });
+        for some in self.qps[first..].chunks(GREETINGS_AT_ONCE) {
+            for qp in some {
+                line.tell_with("hello", self.hello(qp.qpn()))?;
+            }
+            for qp in some {
+                let hello = line.hear("hello")?;
+                self.connect_one(qp, &hello, path, own_mtu)?;
+                let rkey = RKey(u32::try_from(number(&hello, "rkey")?)?);
+                self.remote = Some(Remote {
+                    va: number(&hello, "va")?,
+                    rkey,
+                });
+            }
         }
         // Nobody sends before the peer can receive.
         line.tell("ready")?;
@@ -182,6 +213,16 @@ impl<P: Provider> End<P> {
             ..QpAttr::default()
         })?;
         Ok(())
+    }
+
+    /// The number of queue pair `index`.
+    pub fn qpn(&self, index: usize) -> u32 {
+        self.qps[index].qpn()
+    }
+
+    /// Completions that are there, at once: for who would rather spin than sleep.
+    pub fn poll(&self, out: &mut [Wc]) -> Result<usize> {
+        Ok(self.cq.poll(out)?)
     }
 
     /// The peer's memory at `offset`.

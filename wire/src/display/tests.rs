@@ -1,6 +1,7 @@
 use super::*;
 use crate::{
-    Aeth, AtomicAckEth, AtomicEth, Deth, Ieth, ImmDt, Msn, Opcode, Psn, QKey, Qpn, RKey, Reth, Syndrome,
+    Aeth, AtomicAckEth, AtomicEth, Deth, Feth, FlushPlacement, FlushSelectivity, Ieth, ImmDt, Msn, Opcode,
+    Psn, QKey, Qpn, RKey, Reth, Syndrome,
 };
 
 fn headers(opcode: Opcode) -> Headers {
@@ -48,7 +49,21 @@ fn each_header_prints_its_fields() {
     datagram.bth.becn = true;
     let mut invalidate = headers(Opcode::RC_SEND_LAST_WITH_INVALIDATE);
     invalidate.invalidate = Some(Ieth(RKey(0x1234)));
-    let printed = [send, write, swap, response, nak, datagram, invalidate].map(|headers| headers.to_string());
+    let mut flush = headers(Opcode::RC_FLUSH);
+    flush.feth = Some(Feth {
+        placement: FlushPlacement::new(3),
+        selectivity: FlushSelectivity::RANGE,
+    });
+    flush.reth = write.reth;
+    let mut odd_flush = headers(Opcode::XRC_FLUSH);
+    odd_flush.feth = Some(Feth {
+        placement: FlushPlacement::new(4),
+        selectivity: FlushSelectivity::new(3),
+    });
+    let all = [
+        send, write, swap, response, nak, datagram, invalidate, flush, odd_flush,
+    ];
+    let printed = all.map(|headers| headers.to_string());
     assert_eq!(
         printed,
         [
@@ -59,6 +74,8 @@ fn each_header_prints_its_fields() {
             "RC_ACKNOWLEDGE qp 0x11 psn 0x123456 pkey 0x8001 nak invalid-request msn 5",
             "UD_SEND_ONLY qp 0x11 psn 0x123456 becn qkey 0x80010000 from qp 0x1",
             "RC_SEND_LAST_WITH_INVALIDATE qp 0x11 psn 0x123456 invalidate 0x1234",
+            "RC_FLUSH qp 0x11 psn 0x123456 flush global+persistent range va 0x7f00 rkey 0xabc dma-length 9000",
+            "XRC_FLUSH qp 0x11 psn 0x123456 flush placement 0x4 selectivity 3",
         ]
     );
 }

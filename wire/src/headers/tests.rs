@@ -1,7 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{CreditCode, Msn, NakCode, Opcode, PKey, Psn, QKey, Qpn, RKey, RnrTimer, Srqn, Syndrome};
+use crate::{
+    CreditCode, FlushPlacement, FlushSelectivity, Msn, NakCode, Opcode, PKey, Psn, QKey, Qpn, RKey, RnrTimer,
+    Srqn, Syndrome,
+};
 
 fn qpn(value: u32) -> Qpn {
     Qpn::new(value).unwrap()
@@ -22,6 +25,10 @@ fn all_headers(opcode: Opcode) -> Headers {
             ack_request: true,
             psn: Psn::new(0xa1_a2a3),
         },
+        feth: Some(Feth {
+            placement: FlushPlacement::new(0xb),
+            selectivity: FlushSelectivity::new(2),
+        }),
         reth: Some(Reth {
             va: 0x1011_1213_1415_1617,
             rkey: RKey(0x2021_2223),
@@ -98,6 +105,10 @@ fn extension_headers_follow_in_the_order_of_the_specification() {
             Opcode::XRC_WRITE_ONLY_WITH_IMMEDIATE,
             format!("00e1e2e3{reth}b0b1b2b3"),
         ),
+        (Opcode::RC_FLUSH, format!("0000002b{reth}")),
+        (Opcode::XRC_FLUSH, format!("00e1e2e30000002b{reth}")),
+        (Opcode::RC_ATOMIC_WRITE, reth.to_owned()),
+        (Opcode::XRC_ATOMIC_WRITE, format!("00e1e2e3{reth}")),
         (Opcode::XRC_ACKNOWLEDGE, "62404142".to_owned()),
     ] {
         assert_eq!(emitted(opcode), expected, "{opcode}");
@@ -215,6 +226,10 @@ pub(crate) fn any_headers() -> impl Strategy<Value = Headers> {
         ] = narrow;
         Headers {
             bth,
+            feth: set.feth.then_some(Feth {
+                placement: FlushPlacement::new(syndrome),
+                selectivity: FlushSelectivity::new(syndrome >> 4),
+            }),
             reth: set.reth.then_some(Reth {
                 va,
                 rkey: RKey(rkey),
@@ -268,4 +283,21 @@ proptest! {
         prop_assert_eq!(len, headers.len());
         prop_assert_eq!(Headers::parse(&out[..len]), Ok((headers, len)));
     }
+}
+
+#[test]
+fn a_feth_keeps_placement_and_selectivity_and_ignores_its_reserved_bits() {
+    let view = raw::Feth {
+        bits: 0xffff_ffdd.into(),
+    };
+    let feth = Feth::from(&view);
+    assert_eq!((feth.placement.value(), feth.selectivity.value()), (0xd, 1));
+    assert_eq!(raw::Feth::from(&feth).as_bytes(), [0, 0, 0, 0x1d]);
+    assert_eq!(feth.selectivity, FlushSelectivity::REGION);
+    let valid: Vec<u8> = (0..16)
+        .filter(|bits| FlushPlacement::new(*bits).is_valid())
+        .collect();
+    assert_eq!(valid, [1, 2, 3]);
+    assert!(FlushPlacement::new(3).contains(FlushPlacement::PERSISTENT));
+    assert!(!FlushPlacement::GLOBAL.contains(FlushPlacement::PERSISTENT));
 }

@@ -1,6 +1,6 @@
 //! One row an opcode. Sources of the rows: IBA volume 1, chapter 9 (opcodes, headers, C9-92 payload sizes),
 //! annex A14 (XRC: requests carry an XRCETH, responses do not), annex A17 (RoCEv2: CNP), annex A19 (ATOMIC
-//! WRITE). RD and FLUSH have no rows: nothing here speaks them.
+//! WRITE, FLUSH; over XRC by analogy: an XRCETH in front). RD has no rows: nothing here speaks it.
 
 use super::{HeaderSet, Opcode, OpcodeInfo, Operation, PayloadRule, Position, Transport};
 
@@ -40,6 +40,7 @@ const fn row(
         | Operation::CompareSwap
         | Operation::FetchAdd
         | Operation::AtomicWrite
+        | Operation::Flush
         | Operation::CongestionNotification => false,
     };
     let headers_len = crate::BTH_LEN + headers.len_bytes();
@@ -103,6 +104,8 @@ opcodes! {
     RC_SEND_LAST_WITH_INVALIDATE = 0x16: Rc "SEND_LAST_WITH_INVALIDATE" Send Last [invalidate] OneToMtu;
     /// RC SEND with invalidate in one packet.
     RC_SEND_ONLY_WITH_INVALIDATE = 0x17: Rc "SEND_ONLY_WITH_INVALIDATE" Send Only [invalidate] UpToMtu;
+    /// RC FLUSH request.
+    RC_FLUSH = 0x1c: Rc "FLUSH" Flush Only [feth reth] Empty;
     /// RC ATOMIC WRITE request.
     RC_ATOMIC_WRITE = 0x1d: Rc "ATOMIC_WRITE" AtomicWrite Only [reth] Exactly(8);
     // --- UC ---
@@ -182,6 +185,10 @@ opcodes! {
     XRC_SEND_LAST_WITH_INVALIDATE = 0xb6: Xrc "SEND_LAST_WITH_INVALIDATE" Send Last [xrceth invalidate] OneToMtu;
     /// XRC SEND with invalidate in one packet.
     XRC_SEND_ONLY_WITH_INVALIDATE = 0xb7: Xrc "SEND_ONLY_WITH_INVALIDATE" Send Only [xrceth invalidate] UpToMtu;
+    /// XRC FLUSH request.
+    XRC_FLUSH = 0xbc: Xrc "FLUSH" Flush Only [xrceth feth reth] Empty;
+    /// XRC ATOMIC WRITE request.
+    XRC_ATOMIC_WRITE = 0xbd: Xrc "ATOMIC_WRITE" AtomicWrite Only [xrceth reth] Exactly(8);
     // --- RoCEv2 ---
     /// Congestion notification packet: its payload is 16 reserved bytes.
     CNP = 0x81: Cnp "CNP" CongestionNotification Only [] Exactly(16);

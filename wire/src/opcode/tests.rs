@@ -26,6 +26,7 @@ const ROWS: &str = "\
 14 RC_FETCH_ADD FetchAdd Only AtomicETH 40 Empty - - request
 16 RC_SEND_LAST_WITH_INVALIDATE Send Last IETH 16 OneToMtu - completes request
 17 RC_SEND_ONLY_WITH_INVALIDATE Send Only IETH 16 UpToMtu takes completes request
+1c RC_FLUSH Flush Only FETH+RETH 32 Empty - - request
 1d RC_ATOMIC_WRITE AtomicWrite Only RETH 28 Exactly(8) - - request
 20 UC_SEND_FIRST Send First - 12 FullMtu takes - request
 21 UC_SEND_MIDDLE Send Middle - 12 FullMtu - - request
@@ -64,6 +65,8 @@ b3 XRC_COMPARE_SWAP CompareSwap Only XRCETH+AtomicETH 44 Empty - - request
 b4 XRC_FETCH_ADD FetchAdd Only XRCETH+AtomicETH 44 Empty - - request
 b6 XRC_SEND_LAST_WITH_INVALIDATE Send Last XRCETH+IETH 20 OneToMtu - completes request
 b7 XRC_SEND_ONLY_WITH_INVALIDATE Send Only XRCETH+IETH 20 UpToMtu takes completes request
+bc XRC_FLUSH Flush Only XRCETH+FETH+RETH 36 Empty - - request
+bd XRC_ATOMIC_WRITE AtomicWrite Only XRCETH+RETH 32 Exactly(8) - - request
 81 CNP CongestionNotification Only - 12 Exactly(16) - - neither
 ";
 

@@ -10,6 +10,7 @@ fn headers_of_counting_bytes_print_as_recorded() {
     let printed: Vec<String> = views_of(&counting).into_iter().map(|(text, _)| text).collect();
     let recorded = [
         "Bth { opcode: 0x00, flags: 0x01, pkey: 0x0203, congestion: 0x04, dest_qp: 0x050607, ack: 0x08, psn: 0x090a0b }",
+        "Feth { bits: 0x00010203 }",
         "Reth { va: 0x0001020304050607, rkey: 0x08090a0b, dma_length: 0x0c0d0e0f }",
         "Aeth { syndrome: 0x00, msn: 0x010203 }",
         "AtomicEth { va: 0x0001020304050607, rkey: 0x08090a0b, swap_or_add: 0x0c0d0e0f10111213, compare: 0x1415161718191a1b }",
@@ -30,6 +31,7 @@ fn headers_of_all_ones_print_as_recorded() {
         .collect();
     let recorded = [
         "Bth { opcode: 0xff, flags: 0xff, pkey: 0xffff, congestion: 0xff, dest_qp: 0xffffff, ack: 0xff, psn: 0xffffff }",
+        "Feth { bits: 0xffffffff }",
         "Reth { va: 0xffffffffffffffff, rkey: 0xffffffff, dma_length: 0xffffffff }",
         "Aeth { syndrome: 0xff, msn: 0xffffff }",
         "AtomicEth { va: 0xffffffffffffffff, rkey: 0xffffffff, swap_or_add: 0xffffffffffffffff, compare: 0xffffffffffffffff }",

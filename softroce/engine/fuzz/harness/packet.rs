@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use roce_wire::icrc::{self, Flow};
 use roce_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Headers, ICRC_LEN, Ieth, ImmDt, Msn, Opcode, PKey, Psn, QKey,
-    Qpn, RKey, ROCE_V2_PORT, Reth, Syndrome, XrcEth, pad_len,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, FlushPlacement, FlushSelectivity, Headers, ICRC_LEN,
+    Ieth, ImmDt, Msn, Opcode, PKey, Psn, QKey, Qpn, RKey, ROCE_V2_PORT, Reth, Syndrome, XrcEth, pad_len,
 };
 
 use super::input::Input;
@@ -125,6 +125,13 @@ fn with_extensions(world: &World, bth: Bth, payload_len: usize, input: &mut Inpu
         return headers;
     };
     let set = info.headers;
+    if set.feth {
+        let bits = input.byte();
+        headers.feth = Some(Feth {
+            placement: FlushPlacement::new(if bits & 0x80 == 0 { 1 } else { bits }),
+            selectivity: FlushSelectivity::new(bits >> 4),
+        });
+    }
     if set.reth {
         let (va, rkey) = remote(world, input);
         let dma_length = match input.byte() {

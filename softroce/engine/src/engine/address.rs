@@ -65,6 +65,11 @@ impl Engine {
         let dst = dgid
             .ok_or_else(|| Error::invalid("RoCE needs a destination GID in the address vector"))?
             .ip();
+        if dst.is_multicast() {
+            return Err(Error::invalid(format!(
+                "{dst} is a group: a connection leads to one peer"
+            )));
+        }
         let entry = self
             .port
             .gids

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use roce_wire::{Operation, Packet, Transport};
-use verbs_api::{QpState, QpType};
+use verbs_api::{MigState, QpState, QpType};
 
 use super::Engine;
 use crate::qp::PARTITION;
@@ -51,12 +51,14 @@ impl Engine {
             return Err(Drop::WrongAddress);
         }
         let qp = self.qps.get_mut(bth.dest_qp.value()).ok_or(Drop::UnknownQp)?;
-        if !speaks(qp.id.qp_type, bth.opcode.transport()) {
+        if !speaks(qp.id.qp_type, bth.opcode.transport(), half) {
             return Err(Drop::WrongTransport);
         }
         let admits = match (half, qp.state) {
             (_, QpState::Rts | QpState::Sqd) => true,
             (Half::Responder, QpState::Rtr) => true,
+            // Where unreliable services alone can be.
+            (Half::Responder, QpState::Sqe) => true,
             (_, QpState::Reset | QpState::Init | QpState::Rtr | QpState::Sqe | QpState::Err) => false,
         };
         let (Some(link), true) = (qp.link, admits) else {
@@ -65,19 +67,26 @@ impl Engine {
         if !PARTITION.matches(bth.pkey) {
             return Err(Drop::BadPkey);
         }
-        if meta.src != link.path.dst || meta.dst != link.path.src {
-            return Err(Drop::WrongPeer);
-        }
-        if !qp.is_intact(meta, udp_payload) {
+        if !link.path.is_way_of(meta) {
+            if !qp.has_followed_peer(&mut self.shared, meta, bth.migrated, udp_payload) {
+                return Err(Drop::WrongPeer);
+            }
+        } else if !qp.is_intact(meta, udp_payload) {
             return Err(Drop::Icrc);
+        } else if qp.migration.state() != MigState::Migrated {
+            qp.note_migration_bit(&mut self.shared, meta, bth.migrated);
         }
+        let peer = qp.link.map_or(link.peer, |link| link.peer);
         self.shared.counters.rcvd_pkts += 1;
         self.shared.counters.rcvd_bytes += udp_payload.len() as u64;
-        self.shared.peers.get_mut(link.peer).note_heard(self.shared.now);
+        self.shared.peers.get_mut(peer).note_heard(self.shared.now);
         match half {
+            Half::Responder if bth.opcode.transport() == Transport::Uc => {
+                qp.handle_unacknowledged(&mut self.shared, packet);
+            }
             Half::Responder => qp.handle_request(&mut self.shared, packet),
             Half::Requester => qp.handle_response(&mut self.shared, packet),
-            Half::Congestion => self.shared.peers.get_mut(link.peer).shrink(self.shared.now),
+            Half::Congestion => self.shared.peers.get_mut(peer).shrink(self.shared.now),
         }
         Ok(())
     }
@@ -119,13 +128,17 @@ fn half_of(packet: &Packet<'_>) -> Result<Half, Drop> {
     }
 }
 
-/// Whether packets of a transport are for queue pairs of this type.
-fn speaks(qp_type: QpType, transport: Transport) -> bool {
+/// Whether packets of a transport, for this half, are for queue pairs of this type.
+fn speaks(qp_type: QpType, transport: Transport, half: Half) -> bool {
     match transport {
         Transport::Rc => qp_type == QpType::Rc,
         Transport::Uc => qp_type == QpType::Uc,
         Transport::Ud => matches!(qp_type, QpType::Ud | QpType::Gsi),
-        Transport::Xrc => matches!(qp_type, QpType::XrcInitiator | QpType::XrcTarget),
+        Transport::Xrc => match half {
+            Half::Responder => qp_type == QpType::XrcTarget,
+            Half::Requester => qp_type == QpType::XrcInitiator,
+            Half::Congestion => false,
+        },
         // Congestion notifications go to those who have a connection.
         Transport::Cnp => !matches!(qp_type, QpType::Ud | QpType::Gsi | QpType::RawPacket),
         Transport::Rd | Transport::Manufacturer => false,

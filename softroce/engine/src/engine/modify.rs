@@ -1,13 +1,11 @@
 //! `modify_qp`: another state, other attributes.
 #![forbid(unsafe_code)]
 
-use roce_wire::Qpn;
-use verbs_api::{Error, QpAttr, QpState, Result};
+use verbs_api::{Error, MigState, QpAttr, QpState, Result};
 
 use super::queue_pair::unknown;
 use super::{Engine, MAX_RD_ATOMIC};
-use crate::qp::{Link, Qp, transition};
-use crate::shared::Shared;
+use crate::qp::{Qp, transition};
 use crate::{Path, Time};
 
 impl Engine {
@@ -26,6 +24,7 @@ impl Engine {
             Some(_) => Some(self.path_of(qp.id.qpn, &merged)?),
             None => None,
         };
+        let alternate = self.alternate_path(qp, attr, &merged)?;
         let qp = self.qps.get_mut(qpn).ok_or_else(|| unknown(qpn))?;
         let shared = &mut self.shared;
         qp.attr = merged;
@@ -50,6 +49,12 @@ impl Engine {
             }
             (QpState::Sqd, QpState::Sqd) => qp.retune(attr),
             (_, QpState::Init | QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe) => qp.state = to,
+        }
+        if let Some(path) = alternate {
+            qp.load_alternate(path);
+        }
+        if let Some(state) = attr.path_mig_state {
+            qp.command_migration(shared, state);
         }
         qp.make_ready(shared);
         qp.arm(shared);
@@ -94,37 +99,52 @@ impl Engine {
                 )));
             }
         }
-        if attr.alt_path.is_some()
-            || attr
-                .path_mig_state
-                .is_some_and(|state| state != verbs_api::MigState::Migrated)
-        {
-            return Err(Error::invalid("automatic path migration is not offered"));
-        }
         let is_retuned = qp.state == QpState::Sqd && attr.state.is_none_or(|state| state == QpState::Sqd);
         if is_retuned && qp.is_draining() {
             return Err(Error::invalid(
                 "the send queue is still draining; wait for SQ_DRAINED",
             ));
         }
+        if attr.max_rd_atomic == Some(0) && qp.has_reads_queued() {
+            return Err(Error::invalid(
+                "with MAX_QP_RD_ATOMIC of 0 the READs and atomics in the send queue could never be sent",
+            ));
+        }
         Ok(())
     }
-}
 
-impl Qp {
-    /// Lead to another place, or to one for the first time.
-    fn relink(&mut self, shared: &mut Shared, path: Path) {
-        self.release_link(shared);
-        let now = shared.now;
-        let peer = shared.peers.join(path.dst, self.attr.dest_qpn.unwrap_or(0), now);
-        let mtu = self.attr.path_mtu.map_or(256, |mtu| mtu.bytes() as u32);
-        let dest_qp = Qpn::new(self.attr.dest_qpn.unwrap_or(0)).unwrap_or_default();
-        self.link = Some(Link {
-            path,
-            peer,
-            dest_qp,
-            mtu,
-        });
+    /// Where the alternate path of this call leads, if it has one. What it says of path migration must be possible.
+    fn alternate_path(&self, qp: &Qp, attr: &QpAttr, merged: &QpAttr) -> Result<Option<Path>> {
+        let alternate = match attr.alt_path {
+            Some(alt) if alt.pkey_index != 0 => {
+                return Err(Error::invalid(format!(
+                    "P_Key index {} of ALT_PATH does not exist; the table has index 0",
+                    alt.pkey_index
+                )));
+            }
+            Some(alt) => {
+                let attr = QpAttr {
+                    av: Some(alt.av),
+                    ..*merged
+                };
+                Some(self.path_of(qp.id.qpn, &attr)?)
+            }
+            None => None,
+        };
+        match attr.path_mig_state {
+            Some(MigState::Rearm) if alternate.is_none() && !qp.migration.has_alternate() => {
+                Err(Error::invalid(
+                    "PATH_MIG_STATE of REARM needs an alternate path; give ALT_PATH as well (a path that was migrated to \
+                 is none any more)",
+                ))
+            }
+            Some(MigState::Armed) if alternate.is_some() || qp.migration.state() != MigState::Armed => {
+                Err(Error::invalid(
+                    "PATH_MIG_STATE cannot be set to ARMED: ask for REARM, and it is when the peer agrees",
+                ))
+            }
+            Some(MigState::Migrated | MigState::Rearm | MigState::Armed) | None => Ok(alternate),
+        }
     }
 }
 
@@ -145,11 +165,12 @@ fn merge(old: &QpAttr, new: &QpAttr) -> QpAttr {
         rnr_retry: new.rnr_retry.or(old.rnr_retry),
         rq_psn: new.rq_psn.or(old.rq_psn),
         max_rd_atomic: new.max_rd_atomic.or(old.max_rd_atomic),
-        alt_path: old.alt_path,
+        alt_path: new.alt_path.or(old.alt_path),
         min_rnr_timer: new.min_rnr_timer.or(old.min_rnr_timer),
         sq_psn: new.sq_psn.or(old.sq_psn),
         max_dest_rd_atomic: new.max_dest_rd_atomic.or(old.max_dest_rd_atomic),
-        path_mig_state: new.path_mig_state.or(old.path_mig_state),
+        // It moves by itself too: the queue pair keeps it elsewhere.
+        path_mig_state: None,
         cap: old.cap,
         dest_qpn: new.dest_qpn.or(old.dest_qpn),
         rate_limit: new.rate_limit.or(old.rate_limit),

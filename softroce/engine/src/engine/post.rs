@@ -1,12 +1,13 @@
 //! Posting of work requests.
 #![forbid(unsafe_code)]
 
-use verbs_api::{Error, ErrorKind, Payload, QpState, RecvWr, Result};
+use roce_wire::Srqn;
+use verbs_api::{Error, ErrorKind, Payload, QpState, QpType, RecvWr, Result};
 
 use super::Engine;
 use super::queue_pair::unknown;
 use crate::qp::{Operation, ReceiveRefusal, SendRefusal};
-use crate::{SendRequest, Time};
+use crate::{SendOperation, SendRequest, Time};
 
 impl Engine {
     /// Queue a send request. Packets leave with the next [`Engine::poll_transmit`]; inline data is copied now.
@@ -15,29 +16,41 @@ impl Engine {
     /// EINVAL: the state, the operation, too many entries, too much inline data, a message above 2^31 bytes. ENOMEM:
     /// the queue is full. EOPNOTSUPP: the operation is not offered.
     pub fn post_send(&mut self, now: Time, qpn: u32, request: &SendRequest<'_>) -> Result<()> {
+        let op = Operation::of(&request.op)?;
+        self.post_operation(now, qpn, request, op)
+    }
+
+    /// Queue a request whose operation is `op`, whatever the request says.
+    pub(super) fn post_operation(
+        &mut self,
+        now: Time,
+        qpn: u32,
+        request: &SendRequest<'_>,
+        op: Operation,
+    ) -> Result<()> {
         self.shared.now = now;
         let qp = self.qps.get_mut(qpn).ok_or_else(|| unknown(qpn))?;
         match qp.state {
             QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err => {}
             QpState::Reset | QpState::Init | QpState::Rtr => {
                 return Err(Error::invalid(
-                    "send requests are taken in RTS, SQD and ERR; modify the queue pair first",
+                    "send requests are taken from RTS on; modify the queue pair first",
                 ));
             }
         }
-        let op = Operation::of(&request.op)
-            .ok_or_else(|| Error::unsupported("this operation on a reliable connection"))?;
-        if op.has_response() {
-            if matches!(request.payload, Payload::Inline(_)) {
-                return Err(Error::invalid(
-                    "READs and atomics return data, which cannot be inline",
-                ));
-            }
-            if qp.attr.max_rd_atomic == Some(0) {
-                return Err(Error::invalid(
-                    "max_rd_atomic is 0: READs and atomics can never be sent",
-                ));
-            }
+        check_service(qp.id.qp_type, &request.op)?;
+        if qp.id.qp_type == QpType::XrcInitiator && !op.is_local() {
+            check_srqn(request.xrc_srqn)?;
+        }
+        if op.returns_data() && matches!(request.payload, Payload::Inline(_)) {
+            return Err(Error::invalid(
+                "READs and atomics return data, which cannot be inline",
+            ));
+        }
+        if op.has_response() && qp.attr.max_rd_atomic == Some(0) {
+            return Err(Error::invalid(
+                "max_rd_atomic is 0: READ, atomics, ATOMIC WRITE and FLUSH can never be sent",
+            ));
         }
         qp.post_send(&mut self.shared, request, op)
             .map_err(explain_send)?;
@@ -48,10 +61,15 @@ impl Engine {
     /// Queue a receive request.
     ///
     /// # Errors
-    /// EINVAL: in RESET, or too many entries. ENOMEM: the queue is full.
+    /// EINVAL: in RESET, too many entries, or a queue pair without a receive queue of its own. ENOMEM: the queue is full.
     pub fn post_recv(&mut self, now: Time, qpn: u32, request: &RecvWr<'_>) -> Result<()> {
         self.shared.now = now;
         let qp = self.qps.get_mut(qpn).ok_or_else(|| unknown(qpn))?;
+        if !qp.has_own_receives() {
+            return Err(Error::invalid(
+                "the queue pair has no receive queue of its own; post to the shared receive queue",
+            ));
+        }
         if qp.state == QpState::Reset {
             return Err(Error::invalid(
                 "receive requests are taken from INIT on; modify the queue pair first",
@@ -60,6 +78,42 @@ impl Engine {
         qp.post_recv(&mut self.shared, request).map_err(explain_receive)?;
         self.fail_overflowed();
         Ok(())
+    }
+}
+
+/// EINVAL for what the service of a queue pair of this type does not have.
+fn check_service(qp_type: QpType, op: &SendOperation) -> Result<()> {
+    let is_in_service = match qp_type {
+        QpType::Rc | QpType::XrcInitiator => !matches!(op, SendOperation::SendTo { .. }),
+        QpType::Uc => matches!(
+            op,
+            SendOperation::Send { .. }
+                | SendOperation::Write { .. }
+                | SendOperation::LocalInvalidate { .. }
+                | SendOperation::BindMw { .. }
+        ),
+        QpType::Ud | QpType::Gsi => matches!(op, SendOperation::SendTo { .. }),
+        QpType::XrcTarget | QpType::RawPacket => false,
+    };
+    if !is_in_service {
+        return Err(Error::invalid(
+            "the queue pair's service does not have this operation: UC has SEND and WRITE, UD has SEND to an address \
+             handle",
+        ));
+    }
+    Ok(())
+}
+
+/// What an XRC initiator sends names the shared receive queue that it is for, whatever it does.
+fn check_srqn(srqn: Option<u32>) -> Result<()> {
+    match srqn {
+        Some(number) if Srqn::new(number).is_some() => Ok(()),
+        Some(number) => Err(Error::invalid(format!(
+            "{number:#x} is no number of a shared receive queue; those have 24 bits"
+        ))),
+        None => Err(Error::invalid(
+            "an XRC request needs the number of the shared receive queue that it is for",
+        )),
     }
 }
 
@@ -75,6 +129,9 @@ fn explain_send(refusal: SendRefusal) -> Error {
         SendRefusal::TooMuchInline { given, limit } => Error::invalid(format!(
             "{given} bytes of inline data; the queue pair has room for {limit}"
         )),
+        SendRefusal::NoWord { bytes } => {
+            Error::invalid(format!("{bytes} bytes for an ATOMIC WRITE, which writes 8"))
+        }
         SendRefusal::TooLong { bytes } => Error::invalid(format!(
             "a message of {bytes} bytes; the longest is {}",
             1_u64 << 31

@@ -3,20 +3,22 @@
 
 use verbs_api::{Error, ErrorKind, QpAttr, QpCap, QpType, Result};
 
+use super::parts::Part;
 use super::{Engine, MAX_INLINE_BYTES, MAX_SGE, MAX_WR, QpConfig, QpHandle};
-use crate::Time;
-use crate::qp::{Identity, Qp};
+use crate::qp::{Held, Identity, Qp, ReceiveQueue, ReceiveSource, XrcTarget};
+use crate::{CqId, PdId, SrqId, Time, XrcDomainId};
 
 /// Events that one queue pair may raise before its owner looks.
-const EVENTS_A_QP: usize = 6;
+const EVENTS_A_QP: usize = 7;
 
 impl Engine {
     /// Create a queue pair.
     ///
     /// # Errors
-    /// EOPNOTSUPP: a service other than RC. EINVAL: capacities above the device's, unknown domain or completion
+    /// EOPNOTSUPP: a type that is not offered. EINVAL: capacities above the device's, unknown domain or completion
     /// queue. ENOMEM: all numbers are in use.
     pub fn create_qp(&mut self, init: &QpConfig) -> Result<QpHandle> {
+        let init = &without_foreign_parts(init);
         check_parts(init)?;
         check_cap(&init.cap)?;
         if self.qps.is_full() {
@@ -26,10 +28,12 @@ impl Engine {
                 format!("all {limit} queue pair numbers are in use"),
             ));
         }
-        self.retain_parts(init)?;
+        let cqs = [init.send_cq, init.recv_cq];
+        self.retain_parts(&parts(init.pd, cqs, init.srq, init.xrc_domain))?;
         let cap = granted(&init.cap);
+        let receives = self.receives_of(init);
         let inserted = self.qps.insert(|qpn, slot| {
-            Qp::new(Identity {
+            let id = Identity {
                 qpn,
                 slot,
                 qp_type: init.qp_type,
@@ -38,7 +42,8 @@ impl Engine {
                 recv_cq: init.recv_cq,
                 cap,
                 sq_sig: init.sq_sig,
-            })
+            };
+            Qp::new(id, receives)
         });
         let qpn = inserted.expect("the table has room").id.qpn.value();
         self.shared.reserve(self.qps.slot_count());
@@ -51,49 +56,91 @@ impl Engine {
         Ok(self.qps.get(qpn).ok_or_else(|| unknown(qpn))?.query())
     }
 
-    /// Destroy a queue pair. Its outstanding work is gone without completions.
+    /// Destroy a queue pair. Its outstanding work is gone without completions. An XRC target that has been opened more
+    /// than once has one handle less instead.
     pub fn destroy_qp(&mut self, now: Time, qpn: u32) -> Result<()> {
         self.shared.now = now;
+        let qp = self.qps.get_mut(qpn).ok_or_else(|| unknown(qpn))?;
+        if qp.xrc_target_mut().is_some_and(XrcTarget::drop_handle) {
+            return Ok(());
+        }
         let mut qp = self.qps.remove(qpn).ok_or_else(|| unknown(qpn))?;
         qp.reset(&mut self.shared);
-        self.release_parts(&qp.id);
+        self.shared.memory.release_windows_of(qp.id.qpn);
+        let cqs = [qp.id.send_cq, qp.id.recv_cq];
+        let xrc_domain = qp.xrc_target().map(XrcTarget::domain);
+        self.release_parts(&parts(qp.id.pd, cqs, qp.srq(), xrc_domain));
         Ok(())
     }
 
-    /// Count the queue pair among the users of what it is made of. On an error it counts nowhere.
-    fn retain_parts(&mut self, init: &QpConfig) -> Result<()> {
-        let cqs = &mut self.shared.cqs;
-        self.pds.retain(init.pd)?;
-        let mut retained = Vec::new();
-        for cq in [init.send_cq, init.recv_cq].into_iter().flatten() {
-            if let Err(error) = cqs.retain(cq) {
-                retained.into_iter().for_each(|cq| cqs.release(cq));
-                self.pds.release(init.pd);
-                return Err(error);
-            }
-            retained.push(cq);
+    /// Where its receives come from. The parts exist.
+    fn receives_of(&self, init: &QpConfig) -> ReceiveSource {
+        if init.qp_type == QpType::XrcInitiator {
+            return ReceiveSource::Nowhere;
         }
-        Ok(())
+        if let Some(domain) = init.xrc_domain {
+            return ReceiveSource::Named(XrcTarget::new(domain, MAX_SGE));
+        }
+        let queue = init.srq.and_then(|srq| Some((srq, self.shared.srqs.get(srq)?)));
+        match queue {
+            Some((srq, queue)) => ReceiveSource::Shared {
+                srq,
+                held: Held::nothing(queue.attr().max_sge),
+            },
+            None => ReceiveSource::Own(ReceiveQueue::new(init.cap.max_recv_wr, init.cap.max_recv_sge)),
+        }
     }
+}
 
-    fn release_parts(&mut self, id: &Identity) {
-        for cq in [id.send_cq, id.recv_cq].into_iter().flatten() {
-            self.shared.cqs.release(cq);
+/// What it is made of.
+fn parts(pd: PdId, cqs: [Option<CqId>; 2], srq: Option<SrqId>, xrc_domain: Option<XrcDomainId>) -> Vec<Part> {
+    let mut parts = vec![Part::Pd(pd)];
+    parts.extend(cqs.into_iter().flatten().map(Part::Cq));
+    parts.extend(srq.map(Part::Srq));
+    parts.extend(xrc_domain.map(Part::XrcDomain));
+    parts
+}
+
+/// An XRC queue pair has one half: what is said about the other half does not count, as in `ibv_create_qp_ex(3)`. Its
+/// sizes are 0 then. With a shared receive queue there is no receive queue of its own.
+fn without_foreign_parts(init: &QpConfig) -> QpConfig {
+    let mut init = *init;
+    match init.qp_type {
+        QpType::XrcInitiator => {
+            init.recv_cq = None;
+            init.srq = None;
+            init.xrc_domain = None;
         }
-        self.pds.release(id.pd);
+        QpType::XrcTarget => {
+            init.send_cq = None;
+            init.recv_cq = None;
+            init.srq = None;
+            (
+                init.cap.max_send_wr,
+                init.cap.max_send_sge,
+                init.cap.max_inline_data,
+            ) = (0, 0, 0);
+        }
+        QpType::Rc | QpType::Uc | QpType::Ud | QpType::Gsi | QpType::RawPacket => {}
     }
+    if init.srq.is_some() || matches!(init.qp_type, QpType::XrcInitiator | QpType::XrcTarget) {
+        (init.cap.max_recv_wr, init.cap.max_recv_sge) = (0, 0);
+    }
+    init
 }
 
 /// Whether this kind of queue pair is offered, and has the parts that it needs and no others.
 fn check_parts(init: &QpConfig) -> Result<()> {
     match init.qp_type {
-        QpType::Rc => check_own_queues(init),
-        QpType::Uc
-        | QpType::Ud
-        | QpType::Gsi
-        | QpType::XrcInitiator
-        | QpType::XrcTarget
-        | QpType::RawPacket => Err(Error::unsupported("a queue pair of another type than RC")),
+        QpType::Rc | QpType::Uc => check_own_queues(init),
+        QpType::XrcInitiator if init.send_cq.is_none() => Err(Error::invalid(
+            "an XRC initiator needs a completion queue for sends",
+        )),
+        QpType::XrcTarget if init.xrc_domain.is_none() => Err(Error::invalid(
+            "an XRC target stands in an XRC domain, so it needs one",
+        )),
+        QpType::XrcInitiator | QpType::XrcTarget => Ok(()),
+        QpType::Ud | QpType::Gsi | QpType::RawPacket => Err(Error::unsupported("a queue pair of this type")),
     }
 }
 
@@ -106,9 +153,6 @@ fn check_own_queues(init: &QpConfig) -> Result<()> {
     }
     if init.xrc_domain.is_some() {
         return Err(Error::invalid("only XRC targets stand in an XRC domain"));
-    }
-    if init.srq.is_some() {
-        return Err(Error::unsupported("shared receive queues"));
     }
     Ok(())
 }

@@ -1,9 +1,12 @@
 //! Verbs on shared receive queues.
 #![forbid(unsafe_code)]
 
-use verbs_api::{Error, RecvWr, Result, SrqAttr};
+use verbs_api::{Error, ErrorKind, RecvWr, Result, SrqAttr};
 
-use super::Engine;
+use super::parts::Part;
+use super::{Engine, MAX_SGE, MAX_WR};
+use crate::qp::ReceiveRefusal;
+use crate::srq::{SharedReceiveQueue, XrcPart};
 use crate::{CqId, PdId, SrqId, Time, XrcDomainId};
 
 /// What a shared receive queue is created from.
@@ -15,7 +18,7 @@ pub struct SrqConfig {
     pub max_wr: u32,
     /// Entries a request.
     pub max_sge: u32,
-    /// Raise SRQ_LIMIT_REACHED once fewer requests than this are left; 0 is off.
+    /// Raise SRQ_LIMIT_REACHED once a message leaves fewer requests than this; 0 is off.
     pub limit: u32,
     /// XRC: its domain, and where its receives complete.
     pub xrc: Option<(XrcDomainId, CqId)>,
@@ -36,16 +39,48 @@ impl Engine {
     /// Create a shared receive queue.
     ///
     /// # Errors
-    /// EINVAL: sizes of 0 or above the device's, unknown domain or completion queue. ENOMEM: the device's limit.
+    /// EINVAL: no requests at all, sizes above the device's, a limit above the size, unknown domain or completion
+    /// queue. ENOMEM: the device's limit.
     pub fn create_srq(&mut self, init: &SrqConfig) -> Result<SrqHandle> {
-        let _ = init;
-        Err(Error::unsupported("shared receive queues"))
+        check_size("max_wr", init.max_wr, MAX_WR)?;
+        if init.max_sge > MAX_SGE {
+            return Err(Error::invalid(format!(
+                "max_sge of {} is above the device's limit of {MAX_SGE}",
+                init.max_sge
+            )));
+        }
+        if init.limit > init.max_wr {
+            return Err(Error::invalid(format!(
+                "the limit of {} is above the queue's size of {}",
+                init.limit, init.max_wr
+            )));
+        }
+        let xrc = init.xrc.map(|(domain, cq)| XrcPart { domain, cq });
+        let parts = parts(init.pd, xrc);
+        self.retain_parts(&parts)?;
+        let attr = SrqAttr {
+            max_wr: init.max_wr,
+            max_sge: init.max_sge,
+            limit: init.limit,
+        };
+        let queue = SharedReceiveQueue::new(init.pd, &attr, xrc);
+        match self.shared.srqs.insert(queue) {
+            Ok((id, srqn)) => {
+                // Its limit can fire once before the driver looks.
+                self.shared.events.reserve(1);
+                Ok(SrqHandle { id, srqn, attr })
+            }
+            Err(error) => {
+                self.release_parts(&parts);
+                Err(error)
+            }
+        }
     }
 
-    /// Resize it, or arm its limit.
+    /// Resize it, or arm its limit. What is queued stays queued.
     ///
     /// # Errors
-    /// EINVAL: a size below what is queued, a limit above the size.
+    /// EINVAL, and nothing changed: a size below what is queued or above the device's, a limit above the size.
     pub fn modify_srq(
         &mut self,
         now: Time,
@@ -53,20 +88,31 @@ impl Engine {
         max_wr: Option<u32>,
         limit: Option<u32>,
     ) -> Result<()> {
-        let _ = (now, srq, max_wr, limit);
-        Err(Error::unsupported("shared receive queues"))
+        self.shared.now = now;
+        if let Some(max_wr) = max_wr {
+            check_size("max_wr", max_wr, MAX_WR)?;
+        }
+        self.shared.srqs.known_mut(srq)?.modify(max_wr, limit)?;
+        self.shared.events.reserve(1);
+        Ok(())
     }
 
     /// Its attributes; the limit is 0 once it has fired.
     pub fn query_srq(&self, srq: SrqId) -> Result<SrqAttr> {
-        let _ = srq;
-        Err(Error::unsupported("shared receive queues"))
+        Ok(self.shared.srqs.known(srq)?.attr())
     }
 
-    /// Destroy it. EBUSY while a queue pair uses it.
+    /// Destroy it, and what is queued with it. EBUSY while a queue pair uses it.
+    ///
+    /// XRC targets use it only as long as somebody names it: a message that has begun with one of its requests is
+    /// refused from now on.
     pub fn destroy_srq(&mut self, srq: SrqId) -> Result<()> {
-        let _ = srq;
-        Err(Error::unsupported("shared receive queues"))
+        let queue = self.shared.srqs.remove(srq)?;
+        if queue.xrc.is_some() {
+            self.qps.iter_mut().for_each(|qp| qp.forget_srq(srq));
+        }
+        self.release_parts(&parts(queue.pd, queue.xrc));
+        Ok(())
     }
 
     /// Queue a receive request.
@@ -74,7 +120,34 @@ impl Engine {
     /// # Errors
     /// EINVAL: too many entries. ENOMEM: the queue is full.
     pub fn post_srq_recv(&mut self, now: Time, srq: SrqId, request: &RecvWr<'_>) -> Result<()> {
-        let _ = (now, srq, request);
-        Err(Error::unsupported("shared receive queues"))
+        self.shared.now = now;
+        let queue = self.shared.srqs.known_mut(srq)?;
+        queue.post(request).map_err(|refusal| match refusal {
+            ReceiveRefusal::Full { depth } => Error::new(
+                ErrorKind::NoMemory,
+                format!("the shared receive queue is full with {depth} requests"),
+            ),
+            ReceiveRefusal::TooManySges { given, limit } => Error::invalid(format!(
+                "{given} scatter/gather entries; the shared receive queue has room for {limit}"
+            )),
+        })
     }
+}
+
+/// What it is made of.
+fn parts(pd: PdId, xrc: Option<XrcPart>) -> Vec<Part> {
+    let mut parts = vec![Part::Pd(pd)];
+    if let Some(XrcPart { domain, cq }) = xrc {
+        parts.extend([Part::XrcDomain(domain), Part::Cq(cq)]);
+    }
+    parts
+}
+
+fn check_size(name: &str, wanted: u32, limit: u32) -> Result<()> {
+    if wanted == 0 || wanted > limit {
+        return Err(Error::invalid(format!(
+            "{name} of a shared receive queue is 1 to {limit}, not {wanted}"
+        )));
+    }
+    Ok(())
 }

@@ -42,6 +42,10 @@ impl Engine {
                     self.shared.ready.push_front(slot);
                     return false;
                 }
+                Turn::BatchFullAgain => {
+                    self.shared.ready.push(slot);
+                    return false;
+                }
             }
             self.shared.peers.end_turn(slot);
             if turn == Turn::WaitsForPeer {
@@ -114,10 +118,15 @@ impl Engine {
         }
     }
 
-    /// Send requests of a queue pair that have packets under way. A driver may let more requests gather behind them, so
-    /// that their packets leave as one train.
-    pub fn requests_under_way(&self, qpn: u32) -> u64 {
-        self.qps.get(qpn).map_or(0, crate::qp::Qp::requests_under_way)
+    /// What is under way to the peer of a queue pair: its own send requests that have begun, or the packets of all queue
+    /// pairs to the same process, whichever are more. A driver may let more requests gather behind them, so that their
+    /// packets leave as one train.
+    pub fn under_way(&self, qpn: u32) -> u64 {
+        let Some(qp) = self.qps.get(qpn) else { return 0 };
+        let packets = qp
+            .link
+            .map_or(0, |link| self.shared.peers.get(link.peer).packets_in_flight());
+        qp.requests_under_way().max(packets.into())
     }
 
     /// Whether packets may be ready, an event waits to be passed on, or queue pairs must fail.

@@ -1,5 +1,7 @@
 //! Memory of the program, as the engine may touch it.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+
 use super::copy::{self, Outcome};
 
 /// A range of the program's memory that it promised to leave alone or to share.
@@ -44,6 +46,11 @@ impl HostMemory {
     /// Its first address.
     pub(crate) fn start(&self) -> usize {
         self.start.addr()
+    }
+
+    /// The same as a pointer.
+    pub(super) fn start_ptr(&self) -> *mut u8 {
+        self.start
     }
 
     /// Bytes.
@@ -108,5 +115,43 @@ impl HostMemory {
             self.length
         );
         self.start.wrapping_add(offset)
+    }
+}
+
+/// Memory that the engine owns and treats like a program's.
+#[derive(Debug)]
+pub(super) struct OwnedMemory {
+    whole: HostMemory,
+    layout: Layout,
+}
+
+impl OwnedMemory {
+    /// `length` zero bytes (at least one) aligned to `align`; `None` when there is no memory, or no such alignment.
+    pub(super) fn zeroed(length: usize, align: usize) -> Option<Self> {
+        let layout = Layout::from_size_align(length, align).ok()?;
+        if length == 0 {
+            return None;
+        }
+        // SAFETY: the layout has bytes.
+        let start = unsafe { alloc_zeroed(layout) };
+        if start.is_null() {
+            return None;
+        }
+        // SAFETY: the bytes are ours until the drop; what copies of this value may be out by then, their keeper
+        // (`super::device`) answers for.
+        let whole = unsafe { HostMemory::new(start, length) };
+        Some(OwnedMemory { whole, layout })
+    }
+
+    /// All of it.
+    pub(super) fn whole(&self) -> &HostMemory {
+        &self.whole
+    }
+}
+
+impl Drop for OwnedMemory {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated with this layout, and this is the one place that frees it.
+        unsafe { dealloc(self.whole.start, self.layout) }
     }
 }

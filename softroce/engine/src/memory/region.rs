@@ -4,10 +4,10 @@
 use verbs_api::{Access, Error, Result};
 
 use super::{HostMemory, MemoryFault};
-use crate::PdId;
+use crate::{DmId, PdId};
 
 /// Access flags that a device may ignore when it does not know them (`IBV_ACCESS_OPTIONAL_RANGE`).
-const OPTIONAL: Access = Access::from_bits_retain(0x3ff0_0000);
+pub(super) const OPTIONAL: Access = Access::from_bits_retain(0x3ff0_0000);
 
 /// A registered region.
 #[derive(Debug)]
@@ -18,28 +18,82 @@ pub(super) struct Region {
     /// The address that the users of the keys give to the first byte.
     pub(super) iova: u64,
     pub(super) backing: Backing,
+    /// Windows bound to it.
+    pub(super) windows: u32,
 }
 
 /// What stands behind a region.
 #[derive(Debug)]
 pub(super) enum Backing {
     Host(HostMemory),
+    /// A part of device memory.
+    Device(DmId, HostMemory),
     /// Of the null region: reads as zeros, swallows writes, reaches everywhere.
     Nothing,
 }
 
-/// A checked piece of a region.
-pub(super) struct Span<'a> {
-    pub(super) backing: &'a Backing,
-    pub(super) offset: usize,
+impl Region {
+    /// All of it.
+    #[inline]
+    pub(super) fn extent(&self) -> Extent<'_> {
+        let host = match &self.backing {
+            Backing::Host(host) | Backing::Device(_, host) => Some(host),
+            Backing::Nothing => None,
+        };
+        Extent {
+            host,
+            first: self.iova,
+            length: host.map_or(u64::MAX, |host| host.length() as u64),
+            start: 0,
+        }
+    }
 }
 
-impl Span<'_> {
+/// What a key has opened.
+pub(super) struct Extent<'a> {
+    /// `None`: the null region's nothing.
+    pub(super) host: Option<&'a HostMemory>,
+    /// The address that users of the key give to its first byte.
+    pub(super) first: u64,
+    /// Bytes.
+    pub(super) length: u64,
+    /// Where in `host` it begins.
+    pub(super) start: u64,
+}
+
+impl<'a> Extent<'a> {
+    /// The `len` bytes from `va`, if they lie within, even where sums would overflow.
+    #[inline]
+    pub(super) fn at(&self, va: u64, len: u64) -> Result<Span<'a>, MemoryFault> {
+        let Some(host) = self.host else {
+            return Ok(Span {
+                host: None,
+                offset: 0,
+            });
+        };
+        let offset = va.checked_sub(self.first).ok_or(MemoryFault::OutOfBounds)?;
+        if len > self.length || offset > self.length - len {
+            return Err(MemoryFault::OutOfBounds);
+        }
+        Ok(Span {
+            host: Some(host),
+            offset: (self.start + offset) as usize,
+        })
+    }
+}
+
+/// A checked piece of what a key has opened.
+pub(super) struct Span<'a> {
+    host: Option<&'a HostMemory>,
+    offset: usize,
+}
+
+impl<'a> Span<'a> {
     #[inline]
     pub(super) fn read(&self, out: &mut [u8]) -> Result<(), MemoryFault> {
-        match self.backing {
-            Backing::Host(host) => Ok(host.read(self.offset, out)?),
-            Backing::Nothing => {
+        match self.host {
+            Some(host) => Ok(host.read(self.offset, out)?),
+            None => {
                 out.fill(0);
                 Ok(())
             }
@@ -48,9 +102,18 @@ impl Span<'_> {
 
     #[inline]
     pub(super) fn write(&self, data: &[u8]) -> Result<(), MemoryFault> {
-        match self.backing {
-            Backing::Host(host) => Ok(host.write(self.offset, data)?),
-            Backing::Nothing => Ok(()),
+        match self.host {
+            Some(host) => Ok(host.write(self.offset, data)?),
+            None => Ok(()),
+        }
+    }
+
+    /// The memory and the place in it, for an access to one aligned word.
+    pub(super) fn word(&self) -> Result<(&'a HostMemory, usize), MemoryFault> {
+        match self.host {
+            Some(host) if host.is_word_aligned(self.offset) => Ok((host, self.offset)),
+            Some(_) => Err(MemoryFault::Misaligned),
+            None => Err(MemoryFault::AccessDenied),
         }
     }
 }
@@ -66,6 +129,11 @@ pub(super) fn check_access(access: Access) -> Result<()> {
     }
     if access.contains(Access::ON_DEMAND) {
         return Err(Error::unsupported("on-demand paging (IBV_ACCESS_ON_DEMAND)"));
+    }
+    if access.contains(Access::FLUSH_PERSISTENT) {
+        return Err(Error::unsupported(
+            "persistent memory (IBV_ACCESS_FLUSH_PERSISTENT); FLUSH_GLOBAL is offered",
+        ));
     }
     let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
     if access.intersects(writes) && !access.contains(Access::LOCAL_WRITE) {

@@ -18,13 +18,9 @@ impl Memory {
     ) -> Result<(), MemoryFault> {
         let mut done = 0;
         for (sge, skip, length) in pieces(sges, offset, out.len()) {
-            let span = self.locate(
-                pd,
-                sge.lkey.0,
-                advance(sge.addr, skip)?,
-                length as u64,
-                Access::empty(),
-            )?;
+            let span = self
+                .open_local(pd, sge.lkey.0, Access::empty())?
+                .at(advance(sge.addr, skip)?, length as u64)?;
             span.read(&mut out[done..done + length])?;
             done += length;
         }
@@ -46,13 +42,9 @@ impl Memory {
     ) -> Result<(), MemoryFault> {
         let mut done = 0;
         for (sge, skip, length) in pieces(sges, offset, data.len()) {
-            let span = self.locate(
-                pd,
-                sge.lkey.0,
-                advance(sge.addr, skip)?,
-                length as u64,
-                Access::LOCAL_WRITE,
-            )?;
+            let span = self
+                .open_local(pd, sge.lkey.0, Access::LOCAL_WRITE)?
+                .at(advance(sge.addr, skip)?, length as u64)?;
             span.write(&data[done..done + length])?;
             done += length;
         }

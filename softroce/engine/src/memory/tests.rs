@@ -41,6 +41,14 @@ fn whole(buffer: &Buffer) -> HostMemory {
     unsafe { HostMemory::new(buffer.as_ptr(), buffer.len()) }
 }
 
+/// A queue pair of a protection domain.
+fn through(pd: PdId) -> Accessor {
+    Accessor {
+        pd,
+        qpn: Qpn::new(0x11).unwrap(),
+    }
+}
+
 /// A range that is never touched.
 fn nowhere(start: usize, length: usize) -> HostMemory {
     // SAFETY: the tests that use it are refused before any byte moves.
@@ -62,13 +70,9 @@ fn a_remote_range_is_accepted_exactly_when_it_lies_within_the_region_even_where_
                 let is_inside = start >= 0 && start + i128::from(length) <= 100;
                 let answer = world
                     .memory
-                    .remote(world.pd, mr.rkey, va, length, Access::REMOTE_READ);
+                    .remote(through(world.pd), mr.rkey, va, length, Access::REMOTE_READ);
                 let expected = if is_inside {
-                    Ok(RemoteRange {
-                        rkey: mr.rkey,
-                        va,
-                        len: length,
-                    })
+                    Ok(())
                 } else {
                     Err(MemoryFault::OutOfBounds)
                 };
@@ -89,7 +93,7 @@ fn checks_come_in_the_order_key_then_domain_then_rights_then_bounds() {
     let other_pd = world.pds.alloc().unwrap();
     let (good, bad_va) = (buffer.addr(), buffer.addr() + 64);
     let wrong_tag = RKey(mr.rkey.0 ^ 1);
-    let remote = |pd, rkey, va, need| world.memory.remote(pd, rkey, va, 1, need).map(|_| ());
+    let remote = |pd, rkey, va, need| world.memory.remote(through(pd), rkey, va, 1, need);
     let (read, write) = (Access::REMOTE_READ, Access::REMOTE_WRITE);
     assert_eq!(
         remote(other_pd, wrong_tag, bad_va, write),
@@ -145,16 +149,16 @@ fn each_remote_access_needs_its_own_right_and_scattering_needs_local_write() {
             "{access:?}"
         );
         assert_eq!(
-            memory.read_remote(pd, mr.rkey, va, &mut [0; 8]),
+            memory.read_remote(through(pd), mr.rkey, va, &mut [0; 8]),
             granted(Access::REMOTE_READ),
             "{access:?}"
         );
         assert_eq!(
-            memory.write_remote(pd, mr.rkey, va, &[7; 8]),
+            memory.write_remote(through(pd), mr.rkey, va, &[7; 8]),
             granted(Access::REMOTE_WRITE),
             "{access:?}"
         );
-        let atomic = memory.atomic(pd, mr.rkey, va, AtomicOp::FetchAdd { add: 0 });
+        let atomic = memory.atomic(through(pd), mr.rkey, va, AtomicOp::FetchAdd { add: 0 });
         assert_eq!(atomic.map(|_| ()), granted(Access::REMOTE_ATOMIC), "{access:?}");
     }
 }
@@ -170,7 +174,7 @@ fn keys_are_dead_after_deregistering_and_registering_the_same_memory_again_does_
         assert_eq!(
             world
                 .memory
-                .read_remote(world.pd, mr.rkey, buffer.addr(), &mut [0]),
+                .read_remote(through(world.pd), mr.rkey, buffer.addr(), &mut [0]),
             Ok(())
         );
         world.memory.deregister(&mut world.pds, mr.id).unwrap();
@@ -178,7 +182,9 @@ fn keys_are_dead_after_deregistering_and_registering_the_same_memory_again_does_
     }
     let _alive = world.register_buffer(&buffer, ALL_REMOTE);
     for rkey in dead {
-        let answer = world.memory.read_remote(world.pd, rkey, buffer.addr(), &mut [0]);
+        let answer = world
+            .memory
+            .read_remote(through(world.pd), rkey, buffer.addr(), &mut [0]);
         assert_eq!(answer, Err(MemoryFault::BadKey));
     }
 }
@@ -206,7 +212,7 @@ fn keys_have_a_zero_tag_are_never_zero_and_no_stranger_is_let_in() {
     for key in (0..u32::MAX).step_by(997) {
         let answer = world
             .memory
-            .read_remote(world.pd, RKey(key), buffer.addr(), &mut [0]);
+            .read_remote(through(world.pd), RKey(key), buffer.addr(), &mut [0]);
         hits += usize::from(answer.is_ok());
         assert_eq!(answer.is_ok(), keys.contains(&key), "key {key:#x}");
     }
@@ -214,7 +220,7 @@ fn keys_have_a_zero_tag_are_never_zero_and_no_stranger_is_let_in() {
     assert_eq!(
         world
             .memory
-            .read_remote(world.pd, RKey(0), buffer.addr(), &mut [0]),
+            .read_remote(through(world.pd), RKey(0), buffer.addr(), &mut [0]),
         Err(MemoryFault::BadKey)
     );
 }
@@ -241,7 +247,7 @@ fn the_id_whose_key_would_be_zero_is_passed_over() {
         assert!(
             world
                 .memory
-                .remote(world.pd, passed_over.rkey, 8, 8, Access::REMOTE_READ)
+                .remote(through(world.pd), passed_over.rkey, 8, 8, Access::REMOTE_READ)
                 .is_ok()
         );
     }
@@ -314,11 +320,14 @@ fn a_zero_based_region_counts_addresses_from_zero() {
         .register(whole(&buffer), buffer.addr(), ALL_REMOTE | Access::ZERO_BASED)
         .unwrap();
     let mut out = [0; 3];
-    world.memory.read_remote(world.pd, mr.rkey, 7, &mut out).unwrap();
+    world
+        .memory
+        .read_remote(through(world.pd), mr.rkey, 7, &mut out)
+        .unwrap();
     assert_eq!(&out, b"789");
     let at_own_address = world
         .memory
-        .read_remote(world.pd, mr.rkey, buffer.addr(), &mut out);
+        .read_remote(through(world.pd), mr.rkey, buffer.addr(), &mut out);
     assert_eq!(at_own_address, Err(MemoryFault::OutOfBounds));
 }
 
@@ -342,7 +351,7 @@ fn re_registering_changes_what_was_asked_and_kills_the_old_keys() {
         let mut byte = [0];
         world
             .memory
-            .read_remote(pd, rkey, va, &mut byte)
+            .read_remote(through(pd), rkey, va, &mut byte)
             .map(|()| byte[0])
     };
     assert_eq!(read(other_pd, new.rkey, second.addr() + 15), Ok(2));
@@ -350,7 +359,7 @@ fn re_registering_changes_what_was_asked_and_kills_the_old_keys() {
     assert_eq!(read(world.pd, new.rkey, second.addr()), Err(MemoryFault::WrongPd));
     world
         .memory
-        .write_remote(other_pd, new.rkey, second.addr(), &[3])
+        .write_remote(through(other_pd), new.rkey, second.addr(), &[3])
         .unwrap();
     assert_eq!(
         world
@@ -386,7 +395,7 @@ fn a_refused_re_registration_leaves_the_region_as_it_was() {
         let mut byte = [0];
         world
             .memory
-            .read_remote(world.pd, mr.rkey, buffer.addr(), &mut byte)
+            .read_remote(through(world.pd), mr.rkey, buffer.addr(), &mut byte)
             .unwrap();
         assert_eq!(byte, [5]);
     }
@@ -416,14 +425,16 @@ fn the_null_region_reads_as_zeros_swallows_writes_and_is_closed_to_peers() {
     assert_eq!(out, [0; 8]);
     let (pd, rkey) = (world.pd, null.rkey);
     assert_eq!(
-        world.memory.read_remote(pd, rkey, 0, &mut out),
+        world.memory.read_remote(through(pd), rkey, 0, &mut out),
         Err(MemoryFault::AccessDenied)
     );
     assert_eq!(
-        world.memory.write_remote(pd, rkey, 0, &out),
+        world.memory.write_remote(through(pd), rkey, 0, &out),
         Err(MemoryFault::AccessDenied)
     );
-    let atomic = world.memory.atomic(pd, rkey, 0, AtomicOp::FetchAdd { add: 1 });
+    let atomic = world
+        .memory
+        .atomic(through(pd), rkey, 0, AtomicOp::FetchAdd { add: 1 });
     assert_eq!(atomic, Err(MemoryFault::AccessDenied));
     let opened = world
         .memory
@@ -438,7 +449,7 @@ fn atomics_return_the_old_value_and_swap_only_on_equality_and_add_with_wrap_arou
     buffer.store_u64(8, 41);
     let mr = world.register_buffer(&buffer, ALL_REMOTE);
     let va = buffer.addr() + 8;
-    let atomic = |op| world.memory.atomic(world.pd, mr.rkey, va, op);
+    let atomic = |op| world.memory.atomic(through(world.pd), mr.rkey, va, op);
     assert_eq!(atomic(AtomicOp::CompareSwap { compare: 40, swap: 1 }), Ok(41));
     assert_eq!(buffer.load_u64(8), 41);
     assert_eq!(
@@ -461,14 +472,14 @@ fn a_misaligned_atomic_is_told_before_a_bad_key_and_also_when_only_the_memory_is
     for bits in 1..8 {
         let answer = world
             .memory
-            .atomic(world.pd, RKey(0xdead_0000), buffer.addr() + bits, op);
+            .atomic(through(world.pd), RKey(0xdead_0000), buffer.addr() + bits, op);
         assert_eq!(answer, Err(MemoryFault::Misaligned));
     }
     // SAFETY: within the buffer, which outlives the region.
     let odd = unsafe { HostMemory::new(buffer.as_ptr().wrapping_add(4), 16) };
     let mr = world.register(odd, 0x1000, ALL_REMOTE).unwrap();
     assert_eq!(
-        world.memory.atomic(world.pd, mr.rkey, 0x1000, op),
+        world.memory.atomic(through(world.pd), mr.rkey, 0x1000, op),
         Err(MemoryFault::Misaligned)
     );
     assert_eq!(buffer.to_vec(0..32), [0; 32]);
@@ -486,7 +497,10 @@ fn atomics_from_the_program_and_from_peers_add_up() {
             scope.spawn(|| {
                 for _ in 0..ADDS {
                     let op = AtomicOp::FetchAdd { add: 1 };
-                    world.memory.atomic(world.pd, mr.rkey, buffer.addr(), op).unwrap();
+                    world
+                        .memory
+                        .atomic(through(world.pd), mr.rkey, buffer.addr(), op)
+                        .unwrap();
                 }
             });
         }

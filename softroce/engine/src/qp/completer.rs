@@ -48,6 +48,7 @@ impl Qp {
                 | Wire::CompareSwap
                 | Wire::FetchAdd
                 | Wire::AtomicWrite
+                | Wire::Flush
                 | Wire::CongestionNotification => {}
             }
         }
@@ -119,10 +120,22 @@ impl Qp {
         }
         let number = self.send_queue.head();
         let wqe = *self.send_queue.get(number);
-        let Operation::Read { .. } = wqe.op else {
-            self.fail_send(shared, WcStatus::BadRespErr);
-            return;
-        };
+        match wqe.op {
+            Operation::Read { .. } => {}
+            Operation::AtomicWrite { .. } | Operation::Flush { .. } => {
+                self.handle_confirmation(shared, payload, position, psn);
+                return;
+            }
+            Operation::Send { .. }
+            | Operation::Write { .. }
+            | Operation::CompareSwap { .. }
+            | Operation::FetchAdd { .. }
+            | Operation::LocalInvalidate { .. }
+            | Operation::Bind(_) => {
+                self.fail_send(shared, WcStatus::BadRespErr);
+                return;
+            }
+        }
         let mtu = self.link.map_or(256, |link| link.mtu);
         let offset = u64::from(psn - wqe.first) * u64::from(mtu);
         let expected_len = (u64::from(wqe.length) - offset).min(u64::from(mtu)) as usize;
@@ -165,6 +178,28 @@ impl Qp {
         }
     }
 
+    /// An empty READ response is the answer to ATOMIC WRITE and FLUSH (annex A19).
+    fn handle_confirmation(&mut self, shared: &mut Shared, payload: &[u8], position: Position, psn: Seq) {
+        if position != Position::Only {
+            self.fail_send(shared, WcStatus::BadRespErr);
+            return;
+        }
+        if !payload.is_empty() {
+            self.fail_send(shared, WcStatus::LocLenErr);
+            return;
+        }
+        self.note_answered(shared, psn);
+    }
+
+    /// The whole answer to the oldest request, which has one PSN, has come.
+    fn note_answered(&mut self, shared: &mut Shared, psn: Seq) {
+        let r = &mut self.requester;
+        r.una = psn + 1;
+        r.requests_out = r.requests_out.saturating_sub(1);
+        self.refund_packets(shared, 1);
+        self.complete_send(shared, WcStatus::Success);
+    }
+
     fn handle_atomic_response(&mut self, shared: &mut Shared, answer: Option<AtomicAckEth>, psn: Seq) {
         if self.acknowledge_before(shared, psn) == Reached::Unanswered {
             self.handle_implied_nak(shared);
@@ -186,11 +221,7 @@ impl Qp {
             self.fail_send(shared, WcStatus::LocProtErr);
             return;
         }
-        let r = &mut self.requester;
-        r.una = psn + 1;
-        r.requests_out = r.requests_out.saturating_sub(1);
-        self.refund_packets(shared, 1);
-        self.complete_send(shared, WcStatus::Success);
+        self.note_answered(shared, psn);
     }
 
     /// Acknowledge the SEND and WRITE packets before `end`, up to the first request that needs an answer of its own.
@@ -208,6 +239,7 @@ impl Qp {
                 self.complete_send(shared, WcStatus::Success);
             }
         }
+        self.complete_local(shared);
         Reached::All
     }
 
@@ -243,7 +275,7 @@ impl Qp {
         r.packets_out -= packets;
         if let Some(link) = self.link {
             let peer = shared.peers.get_mut(link.peer);
-            peer.refund(share);
+            peer.refund(share, packets);
             peer.grow(share);
         }
     }
@@ -254,6 +286,7 @@ impl Qp {
             return;
         }
         self.renew_retries(shared);
+        self.complete_local(shared);
         let head = self.send_queue.head();
         let r = &mut self.requester;
         r.pace = Pace::Window;

@@ -1,18 +1,20 @@
-//! The way into ERR, and the flush of both work queues.
+//! The ways into ERR and SQE, and the flush of work queues.
 //!
 //! The request that caused the error completes first, with its own status; everything else of its queue follows in
 //! order with WR_FLUSH_ERR, unsignalled requests included (IBA 10.7.3.1). The two queues are independent.
 #![forbid(unsafe_code)]
 
-use verbs_api::{QpState, Wc, WcStatus};
+use verbs_api::{EventKind, QpState, Wc, WcStatus};
 
-use super::Qp;
+use super::receive_source::Finished;
+use super::{Qp, is_reliable};
 use crate::cq::Solicited;
 use crate::shared::Shared;
 
 impl Qp {
-    /// Go to ERR and flush. What the responder already owes to the peer (earlier READ responses, a NAK) still leaves;
-    /// nothing else does.
+    /// Go to ERR and flush. Requests in a shared receive queue stay there for others; the owner learns when this queue
+    /// pair holds none of them any more (LAST_WQE_REACHED, IBA 11.6.3.2), and may destroy it then. What the responder
+    /// already owes to the peer (earlier READ responses, a NAK) still leaves; nothing else does.
     pub(crate) fn fail(&mut self, shared: &mut Shared) {
         if self.state == QpState::Err {
             return;
@@ -22,7 +24,10 @@ impl Qp {
         self.release_charges(shared);
         self.requester.stop();
         self.flush_send_queue(shared);
-        self.flush_receive_queue(shared);
+        self.flush_receives(shared);
+        if self.srq().is_some() {
+            shared.raise(self.id.qpn.value(), EventKind::QpLastWqeReached);
+        }
     }
 
     /// To ERR by the owner's command: what is owed to the peer is dropped too.
@@ -31,19 +36,31 @@ impl Qp {
         self.fail(shared);
     }
 
-    /// The oldest send request fails, and with it the queue pair.
+    /// The oldest send request fails, and with it the queue pair; of an unreliable service, the send queue alone.
     pub(crate) fn fail_send(&mut self, shared: &mut Shared, status: WcStatus) {
         if !self.send_queue.is_empty() {
             self.complete_send(shared, status);
         }
-        self.fail(shared);
+        if is_reliable(self.id.qp_type) {
+            self.fail(shared);
+        } else {
+            self.stop_sending(shared);
+        }
     }
 
-    /// The oldest receive request fails, and with it the queue pair.
+    /// To SQE: the send queue is flushed, the receive side goes on, and the owner may go back to RTS.
+    fn stop_sending(&mut self, shared: &mut Shared) {
+        self.state = QpState::Sqe;
+        self.attr.state = Some(QpState::Sqe);
+        self.requester.announce_drained = false;
+        self.flush_send_queue(shared);
+    }
+
+    /// The receive request of the message under way fails, or the next one, and with it the queue pair.
     pub(crate) fn fail_receive(&mut self, shared: &mut Shared, status: WcStatus) {
-        if let Some(wqe) = self.receive_queue.pop() {
-            let wc = self.completion(wqe.wr_id, status);
-            self.report_receive(shared, wc, Solicited::Yes);
+        self.receives.begin(shared);
+        if let Some(finished) = self.receives.finish() {
+            self.report_failed_receive(shared, finished, status);
         }
         self.fail(shared);
     }
@@ -54,10 +71,10 @@ impl Qp {
         }
     }
 
-    pub(super) fn flush_receive_queue(&mut self, shared: &mut Shared) {
-        while let Some(wqe) = self.receive_queue.pop() {
-            let wc = self.completion(wqe.wr_id, WcStatus::WrFlushErr);
-            self.report_receive(shared, wc, Solicited::Yes);
+    /// Its own receive requests; of a shared queue the one that it holds.
+    pub(super) fn flush_receives(&mut self, shared: &mut Shared) {
+        while let Some(finished) = self.receives.finish() {
+            self.report_failed_receive(shared, finished, WcStatus::WrFlushErr);
         }
     }
 
@@ -65,7 +82,7 @@ impl Qp {
     pub(super) fn complete_send(&mut self, shared: &mut Shared, status: WcStatus) {
         let wqe = self.send_queue.pop();
         if status == WcStatus::Success {
-            shared.counters.rdma_sends += u64::from(!wqe.op.has_response());
+            shared.counters.rdma_sends += u64::from(wqe.op.sends_message());
             if !wqe.is_signaled {
                 return;
             }
@@ -73,7 +90,7 @@ impl Qp {
         let mut wc = self.completion(wqe.wr_id, status);
         if status == WcStatus::Success {
             wc.opcode = wqe.op.wc_opcode();
-            wc.byte_len = if wqe.op.has_response() { wqe.length } else { 0 };
+            wc.byte_len = if wqe.op.returns_data() { wqe.length } else { 0 };
         }
         if let Some(cq) = self.id.send_cq {
             shared.complete(cq, wc, Solicited::No);
@@ -81,9 +98,20 @@ impl Qp {
     }
 
     /// Put the completion of a receive where it belongs.
-    pub(super) fn report_receive(&self, shared: &mut Shared, wc: Wc, solicited: Solicited) {
-        if let Some(cq) = self.id.recv_cq {
+    pub(super) fn report_receive(
+        &self,
+        shared: &mut Shared,
+        finished: Finished,
+        wc: Wc,
+        solicited: Solicited,
+    ) {
+        if let Some(cq) = finished.cq.or(self.id.recv_cq) {
             shared.complete(cq, wc, solicited);
         }
+    }
+
+    pub(super) fn report_failed_receive(&self, shared: &mut Shared, finished: Finished, status: WcStatus) {
+        let wc = self.completion(finished.wr_id, status);
+        self.report_receive(shared, finished, wc, Solicited::Yes);
     }
 }

@@ -10,6 +10,9 @@ pub(crate) struct ReceiveQueue {
     depth: u32,
     max_sge: usize,
     head: u64,
+    /// The request of this number lies in the first place. An empty queue begins there again, so that one of many that
+    /// are seldom used needs little of the processor's cache.
+    base: u64,
     tail: u64,
 }
 
@@ -20,6 +23,13 @@ pub(crate) struct RecvWqe {
     /// Bytes that fit.
     pub(crate) capacity: u64,
     sge_count: u16,
+}
+
+impl RecvWqe {
+    /// Its entries.
+    pub(crate) fn sge_count(&self) -> usize {
+        usize::from(self.sge_count)
+    }
 }
 
 /// Why a request does not fit the queue.
@@ -38,8 +48,24 @@ impl ReceiveQueue {
             depth,
             max_sge: max_sge as usize,
             head: 0,
+            base: 0,
             tail: 0,
         }
+    }
+
+    /// Requests that it may hold.
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Entries that a request may have.
+    pub(crate) fn max_sge(&self) -> usize {
+        self.max_sge
+    }
+
+    /// Requests in it.
+    pub(crate) fn len(&self) -> u32 {
+        (self.tail - self.head) as u32
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -47,7 +73,7 @@ impl ReceiveQueue {
     }
 
     fn slot(&self, number: u64) -> usize {
-        (number & (self.ring.len() as u64 - 1)) as usize
+        ((number - self.base) & (self.ring.len() as u64 - 1)) as usize
     }
 
     /// Check a request and queue it.
@@ -60,6 +86,9 @@ impl ReceiveQueue {
                 given: request.sges.len(),
                 limit: self.max_sge,
             });
+        }
+        if self.is_empty() {
+            self.base = self.tail;
         }
         let slot = self.slot(self.tail);
         let start = slot * self.max_sge;
@@ -89,6 +118,23 @@ impl ReceiveQueue {
         let (wqe, _) = self.front()?;
         self.head += 1;
         Some(wqe)
+    }
+
+    /// Hold `depth` requests from now on, at least those that are in it. Allocates: for the control path.
+    pub(crate) fn resize(&mut self, depth: u32) {
+        assert!(depth >= self.len(), "the caller has checked that all fit");
+        let mut resized = ReceiveQueue::new(depth, self.max_sge as u32);
+        while let Some((wqe, sges)) = self.front() {
+            let request = RecvWr {
+                wr_id: wqe.wr_id,
+                sges,
+            };
+            resized
+                .push(&request)
+                .expect("there is room for what fitted before");
+            self.head += 1;
+        }
+        *self = resized;
     }
 
     /// Forget everything.

@@ -15,10 +15,12 @@ use crate::batch::TxBatch;
 use crate::psn::Seq;
 use crate::shared::Shared;
 
+mod confirmed;
 mod deadlines;
+mod local;
 mod packet;
 
-pub(super) use packet::emit;
+pub(super) use packet::{data_packet, emit};
 
 /// PSNs that may be outstanding: half of all would make old and new ambiguous (IBA 9.7.2).
 const MAX_OUTSTANDING_PSNS: u32 = (1 << 23) - 1;
@@ -130,8 +132,9 @@ impl Requester {
         }
     }
 
-    pub(super) fn next_psn(&self) -> Psn {
-        self.next.psn()
+    /// The PSN of the next packet that goes out for the first time.
+    pub(super) fn next_new_psn(&self) -> Psn {
+        self.sent_end.psn()
     }
 
     fn pace_allows(&self) -> bool {
@@ -173,6 +176,8 @@ impl Requester {
 enum Step {
     /// Send the packet with PSN `next` of request `current`.
     Packet,
+    /// Carry request `current` out, which needs no packet, or pass it by when that was done before.
+    Local,
     /// Nothing.
     Nothing,
 }
@@ -198,6 +203,7 @@ impl Qp {
             }
             match self.next_step() {
                 Step::Nothing => return Turn::Done,
+                Step::Local => self.carry_out_local(shared),
                 Step::Packet => match self.send_request_packet(shared, batch) {
                     Ok(sent) => *bytes += sent,
                     Err(turn) => return turn,
@@ -226,7 +232,11 @@ impl Qp {
         if is_new && !may_begin {
             return Step::Nothing;
         }
+        let head = self.send_queue.head();
         let wqe = self.send_queue.get_mut(r.current);
+        if wqe.op.is_local() && !is_new {
+            return Step::Local;
+        }
         let is_at_start = is_new || r.next == wqe.first;
         if is_at_start && wqe.flags.contains(SendFlags::FENCE) && r.requests_out > 0 {
             return Step::Nothing;
@@ -235,13 +245,23 @@ impl Qp {
         if wqe.op.has_response() && r.requests_out >= limit {
             return Step::Nothing;
         }
+        if wqe.op.is_local() {
+            // Invalidating waits for all that came before (IBA 10.6.5.1).
+            let must_wait = matches!(wqe.op, Operation::LocalInvalidate { .. }) && r.current != head;
+            return if must_wait { Step::Nothing } else { Step::Local };
+        }
         if is_new {
             let mtu = self.link.map_or(256, |link| link.mtu);
             let packets = match wqe.op {
                 Operation::Send { .. } | Operation::Write { .. } | Operation::Read { .. } => {
                     packets_of(wqe.length, mtu)
                 }
-                Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => 1,
+                Operation::CompareSwap { .. }
+                | Operation::FetchAdd { .. }
+                | Operation::AtomicWrite { .. }
+                | Operation::Flush { .. }
+                | Operation::LocalInvalidate { .. }
+                | Operation::Bind(_) => 1,
             };
             wqe.first = r.next;
             wqe.last = r.next + (packets - 1);
@@ -320,12 +340,16 @@ impl Qp {
 
     /// Something was lost: use up a retry, or give up.
     pub(super) fn retry(&mut self, shared: &mut Shared) {
-        if self.requester.retries_left == 0 {
+        if self.requester.retries_left > 0 {
+            self.requester.retries_left -= 1;
+        } else if self.has_migrated_instead(shared) {
+            self.requester.retries_left = self.attr.retry_cnt.unwrap_or_default();
+            self.requester.timeouts_in_a_row = 0;
+        } else {
             shared.counters.retry_exceeded_err += 1;
             self.fail_send(shared, WcStatus::RetryExcErr);
             return;
         }
-        self.requester.retries_left -= 1;
         self.requester.progress_at = shared.now;
         self.requester.stalls = 0;
         self.requester.recovery = Recovery::Regular;
@@ -356,10 +380,10 @@ impl Qp {
 
     fn release_window(&mut self, shared: &mut Shared) {
         let r = &mut self.requester;
-        r.packets_out = 0;
+        let packets = std::mem::take(&mut r.packets_out);
         let charge = std::mem::take(&mut r.charge);
         if let Some(link) = self.link {
-            shared.peers.get_mut(link.peer).refund(charge);
+            shared.peers.get_mut(link.peer).refund(charge, packets);
             shared.wake_waiting(link.peer);
         }
     }

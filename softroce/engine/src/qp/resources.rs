@@ -1,8 +1,9 @@
-//! What a responder remembers of READs and atomics: to answer them, and to answer them again (IBA 9.7.5.1.4).
+//! What a responder remembers of READs, atomics, ATOMIC WRITEs and FLUSHes: to answer them, and to answer them again (IBA 9.7.5.1.4).
 #![forbid(unsafe_code)]
 
 use roce_wire::RKey;
 
+use crate::PdId;
 use crate::psn::Seq;
 
 /// The last `max_dest_rd_atomic` READs and atomics, answered ones included.
@@ -33,10 +34,14 @@ pub(super) enum Kind {
         va: u64,
         rkey: RKey,
         length: u32,
+        /// The domain that the key was good in: later requests of an XRC connection may go to another one.
+        pd: PdId,
     },
     Atomic {
         original: u64,
     },
+    /// ATOMIC WRITE or FLUSH: that it is done is all there is to say.
+    Confirmed,
 }
 
 /// What a resource owes to the peer.

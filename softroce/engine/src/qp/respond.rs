@@ -1,13 +1,14 @@
 //! A queue pair's turn to send: answers first, then requests, then an acknowledgement behind them.
 #![forbid(unsafe_code)]
 
-use roce_wire::{Aeth, AtomicAckEth, Bth, Headers, ICRC_LEN, NakCode, Opcode, Psn, Syndrome, pad_len};
+use roce_wire::{Aeth, AtomicAckEth, Headers, ICRC_LEN, NakCode, Opcode, Psn, Syndrome, pad_len};
 
 use super::requester::emit;
 use super::resources::{Debt, Kind, Reason, Resource};
 use super::responder::Urgency;
-use super::{Link, PARTITION, Qp, Turn};
+use super::{Link, Qp, Turn, is_reliable};
 use crate::batch::{Acks, TxBatch};
+use crate::memory::Accessor;
 use crate::psn::Seq;
 use crate::shared::Shared;
 
@@ -21,6 +22,9 @@ const CNP_PAYLOAD_LEN: usize = 16;
 impl Qp {
     /// Fill the batch with what this queue pair may send now.
     pub(crate) fn transmit(&mut self, shared: &mut Shared, batch: &mut TxBatch, acks: Acks) -> Turn {
+        if !is_reliable(self.id.qp_type) {
+            return self.transmit_unreliable(shared, batch);
+        }
         let Some(link) = self.link else {
             return Turn::Done;
         };
@@ -109,7 +113,13 @@ impl Qp {
                 self.responder.resources.owe(next, Debt::Nothing);
                 Some(len)
             }
-            Kind::Read { va, rkey, length } => {
+            Kind::Confirmed => {
+                let headers = self.response_headers(link, Opcode::RC_READ_RESPONSE_ONLY, next);
+                let len = push(shared, batch, link, &headers)?;
+                self.responder.resources.owe(next, Debt::Nothing);
+                Some(len)
+            }
+            Kind::Read { va, rkey, length, pd } => {
                 let offset = u64::from(next - resource.first) * u64::from(link.mtu);
                 let payload_len = (u64::from(length) - offset).min(u64::from(link.mtu)) as usize;
                 let opcode = match (next == start, next == end) {
@@ -124,7 +134,8 @@ impl Qp {
                 let payload = emit(&headers, batch.push(link.path, len)?, payload_len);
                 let at = va.wrapping_add(offset);
                 let rkey = verbs_api::RKey(rkey.0);
-                if payload_len > 0 && shared.memory.read_remote(self.id.pd, rkey, at, payload).is_err() {
+                let who = Accessor { pd, qpn: self.id.qpn };
+                if payload_len > 0 && shared.memory.read_remote(who, rkey, at, payload).is_err() {
                     batch.pop();
                     self.stop_response(shared, next, reason);
                     return Some(0);
@@ -194,9 +205,8 @@ impl Qp {
     }
 
     fn acknowledge_headers(&self, link: &Link, psn: Psn, syndrome: Syndrome) -> Headers {
-        let mut bth = Bth::new(Opcode::RC_ACKNOWLEDGE, link.dest_qp, psn);
-        bth.pkey = PARTITION;
-        let mut headers = Headers::new(bth);
+        let opcode = Opcode::RC_ACKNOWLEDGE.of(self.transport());
+        let mut headers = Headers::new(link.bth(opcode, psn));
         headers.aeth = Some(Aeth {
             syndrome,
             msn: self.responder.msn(),
@@ -206,14 +216,13 @@ impl Qp {
 
     fn response_headers(&self, link: &Link, opcode: Opcode, psn: Seq) -> Headers {
         let mut headers = self.acknowledge_headers(link, psn.psn(), Syndrome::ACK);
-        headers.bth.opcode = opcode;
+        headers.bth.opcode = opcode.of(self.transport());
         headers
     }
 }
 
 fn send_cnp(shared: &mut Shared, batch: &mut TxBatch, link: &Link) -> bool {
-    let mut bth = Bth::new(Opcode::CNP, link.dest_qp, Psn::new(0));
-    bth.pkey = PARTITION;
+    let mut bth = link.bth(Opcode::CNP, Psn::new(0));
     bth.becn = true;
     let headers = Headers::new(bth);
     let len = headers.len() + CNP_PAYLOAD_LEN + ICRC_LEN;

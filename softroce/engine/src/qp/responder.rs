@@ -22,6 +22,7 @@ mod duplicate;
 mod execute;
 mod fault;
 mod patience;
+mod unacknowledged;
 
 /// Packets that asked for an acknowledgement, at which one no longer waits.
 const ACK_BACKLOG_PACKETS: u32 = 16;
@@ -35,6 +36,8 @@ const CNP_INTERVAL_NS: u64 = 50_000;
 pub(super) struct Responder {
     /// The PSN of the next request.
     expected: Seq,
+    /// UC: where the message begins that came last, or is under way.
+    message_start: Seq,
     /// Messages completed.
     msn: Msn,
     /// After a NAK: say nothing more until the expected PSN arrives.
@@ -116,6 +119,7 @@ impl Responder {
     pub(super) fn new(first: u32, resources: u8, ack_delay_ns: u64) -> Self {
         Responder {
             expected: Seq::start(first),
+            message_start: Seq::start(first),
             resources: Resources::new(resources),
             ack_delay_ns,
             ..Responder::default()
@@ -200,6 +204,7 @@ impl Qp {
             Ordering::Greater => self.handle_gap(shared, psn),
             Ordering::Equal => {
                 self.responder.silence = Silence::No;
+                self.receives.note_request(shared, packet);
                 match self.admit_request(shared, packet) {
                     Ok(info) => match self.execute(shared, packet, info) {
                         Ok(()) => self.note_accepted(shared, packet, psn, info),
@@ -235,20 +240,18 @@ impl Qp {
             Some(Nak::Refused { .. }) => r.nak = None,
             Some(Nak::Gap) | None => {}
         }
-        if !r.is_established {
-            r.is_established = true;
-            if self.state == QpState::Rtr {
-                shared.raise(self.id.qpn.value(), EventKind::CommEst);
-            }
-        }
+        self.note_established(shared);
         let is_answered = match info.operation {
-            Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd => true,
+            Operation::ReadRequest
+            | Operation::CompareSwap
+            | Operation::FetchAdd
+            | Operation::AtomicWrite
+            | Operation::Flush => true,
             Operation::Send
             | Operation::Write
             | Operation::ReadResponse
             | Operation::Acknowledge
             | Operation::AtomicAcknowledge
-            | Operation::AtomicWrite
             | Operation::CongestionNotification => false,
         };
         if is_answered {
@@ -264,6 +267,17 @@ impl Qp {
             .saturating_add(packet.payload.len() as u32);
         if packet.headers.bth.ack_request {
             self.owe_ack(shared, psn, info.position);
+        }
+    }
+
+    /// The first request was accepted.
+    fn note_established(&mut self, shared: &mut Shared) {
+        let r = &mut self.responder;
+        if !r.is_established {
+            r.is_established = true;
+            if self.state == QpState::Rtr {
+                shared.raise(self.id.qpn.value(), EventKind::CommEst);
+            }
         }
     }
 

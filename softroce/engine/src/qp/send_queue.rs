@@ -1,7 +1,9 @@
 //! The send queue: a ring of work requests, allocated once.
 
-use verbs_api::{Payload, RKey, RemoteAddr, SendFlags, Sge, WcOpcode, WcStatus};
+use roce_wire::{Feth, FlushPlacement, FlushSelectivity, Srqn};
+use verbs_api::{Error, MwType, Payload, RKey, RemoteAddr, Result, SendFlags, Sge, WcOpcode, WcStatus};
 
+use crate::memory::{Bind, check_window_access};
 use crate::psn::Seq;
 use crate::{SendOperation, SendRequest};
 
@@ -27,6 +29,20 @@ pub(crate) enum Operation {
         remote: RemoteAddr,
         add: u64,
     },
+    /// `word` when it was given inline.
+    AtomicWrite {
+        remote: RemoteAddr,
+        word: Option<[u8; 8]>,
+    },
+    Flush {
+        remote: RemoteAddr,
+        length: u32,
+        feth: Feth,
+    },
+    LocalInvalidate {
+        rkey: RKey,
+    },
+    Bind(Bind),
 }
 
 /// What the last packet of a SEND carries besides data.
@@ -38,9 +54,10 @@ pub(crate) enum SendTail {
 }
 
 impl Operation {
-    /// `None` for operations that a reliable connection does not offer here.
-    pub(crate) fn of(op: &SendOperation) -> Option<Operation> {
-        Some(match *op {
+    /// What a request asks for. EOPNOTSUPP for operations that are not offered; EINVAL for a FLUSH to an unknown place
+    /// and for a window with rights that none has.
+    pub(crate) fn of(op: &SendOperation) -> Result<Operation> {
+        Ok(match *op {
             SendOperation::Send { imm: None } => Operation::Send {
                 tail: SendTail::Plain,
             },
@@ -62,27 +79,81 @@ impl Operation {
                 swap,
             },
             SendOperation::FetchAdd { remote, add } => Operation::FetchAdd { remote, add },
-            SendOperation::SendTo { .. }
-            | SendOperation::AtomicWrite { .. }
-            | SendOperation::Flush { .. }
-            | SendOperation::LocalInvalidate { .. }
-            | SendOperation::BindMw { .. } => return None,
+            SendOperation::AtomicWrite { remote } => Operation::AtomicWrite { remote, word: None },
+            SendOperation::Flush {
+                remote,
+                length,
+                placement,
+                whole_mr,
+            } => Operation::Flush {
+                remote,
+                length,
+                feth: feth(placement, whole_mr)?,
+            },
+            SendOperation::LocalInvalidate { rkey } => Operation::LocalInvalidate { rkey },
+            SendOperation::BindMw {
+                mw,
+                rkey,
+                mr,
+                addr,
+                length,
+                access,
+            } => {
+                check_window_access(access)?;
+                Operation::Bind(Bind {
+                    mw,
+                    mw_type: MwType::Type2,
+                    rkey,
+                    mr,
+                    addr,
+                    length,
+                    access,
+                })
+            }
+            SendOperation::SendTo { .. } => {
+                return Err(Error::unsupported("datagrams on a connected queue pair"));
+            }
         })
     }
 
-    /// READs and atomics: the responder answers with data, and holds a resource for each.
+    /// The responder gives an answer of its own, and holds a resource for it: READs, atomics, ATOMIC WRITE, FLUSH.
     pub(crate) fn has_response(&self) -> bool {
         match self {
-            Operation::Read { .. } | Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => true,
-            Operation::Send { .. } | Operation::Write { .. } => false,
+            Operation::Read { .. }
+            | Operation::CompareSwap { .. }
+            | Operation::FetchAdd { .. }
+            | Operation::AtomicWrite { .. }
+            | Operation::Flush { .. } => true,
+            Operation::Send { .. }
+            | Operation::Write { .. }
+            | Operation::LocalInvalidate { .. }
+            | Operation::Bind(_) => false,
         }
     }
 
+    /// That answer has data: READs and atomics.
+    pub(crate) fn returns_data(&self) -> bool {
+        self.is_atomic() || matches!(self, Operation::Read { .. })
+    }
+
+    /// Compare-and-swap and fetch-and-add.
     pub(crate) fn is_atomic(&self) -> bool {
-        match self {
-            Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => true,
-            Operation::Send { .. } | Operation::Write { .. } | Operation::Read { .. } => false,
-        }
+        matches!(self, Operation::CompareSwap { .. } | Operation::FetchAdd { .. })
+    }
+
+    /// Nothing goes on the wire: binds and invalidations.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self, Operation::LocalInvalidate { .. } | Operation::Bind(_))
+    }
+
+    /// SENDs and WRITEs.
+    pub(crate) fn sends_message(&self) -> bool {
+        matches!(self, Operation::Send { .. } | Operation::Write { .. })
+    }
+
+    /// Whether the payload means something: data to send, or where data shall go.
+    fn has_payload(&self) -> bool {
+        !self.is_local() && !matches!(self, Operation::Flush { .. })
     }
 
     pub(crate) fn wc_opcode(&self) -> WcOpcode {
@@ -92,7 +163,28 @@ impl Operation {
             Operation::Read { .. } => WcOpcode::RdmaRead,
             Operation::CompareSwap { .. } => WcOpcode::CompSwap,
             Operation::FetchAdd { .. } => WcOpcode::FetchAdd,
+            Operation::AtomicWrite { .. } => WcOpcode::AtomicWrite,
+            Operation::Flush { .. } => WcOpcode::Flush,
+            Operation::LocalInvalidate { .. } => WcOpcode::LocalInv,
+            Operation::Bind(_) => WcOpcode::BindMw,
         }
+    }
+}
+
+fn feth(placement: u32, whole_mr: bool) -> Result<Feth> {
+    let known = u8::try_from(placement).ok().map(FlushPlacement::new);
+    match known.filter(|known| known.is_valid() && u32::from(known.value()) == placement) {
+        Some(placement) => Ok(Feth {
+            placement,
+            selectivity: if whole_mr {
+                FlushSelectivity::REGION
+            } else {
+                FlushSelectivity::RANGE
+            },
+        }),
+        None => Err(Error::invalid(format!(
+            "FLUSH to placement {placement:#x}; it is 1 (global visibility), 2 (persistence) or both"
+        ))),
     }
 }
 
@@ -115,6 +207,8 @@ pub(crate) struct SendWqe {
     pub(crate) is_signaled: bool,
     /// Bytes of the whole message.
     pub(crate) length: u32,
+    /// XRC: the shared receive queue that it is for.
+    pub(crate) srq: Option<Srqn>,
     source: Source,
     /// First and last PSN; valid once the request has begun.
     pub(crate) first: Seq,
@@ -134,6 +228,9 @@ pub(crate) struct SendQueue {
     max_inline: usize,
     /// Oldest request that is not complete.
     head: u64,
+    /// The request of this number lies in the first place. An empty queue begins there again, so that one of many that
+    /// are seldom used needs little of the processor's cache.
+    base: u64,
     /// Next number to be posted.
     tail: u64,
 }
@@ -141,10 +238,24 @@ pub(crate) struct SendQueue {
 /// Why a request does not fit the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    Full { depth: u32 },
-    TooManySges { given: usize, limit: usize },
-    TooMuchInline { given: usize, limit: usize },
-    TooLong { bytes: u64 },
+    Full {
+        depth: u32,
+    },
+    TooManySges {
+        given: usize,
+        limit: usize,
+    },
+    TooMuchInline {
+        given: usize,
+        limit: usize,
+    },
+    /// The payload of an ATOMIC WRITE is not one word.
+    NoWord {
+        bytes: u64,
+    },
+    TooLong {
+        bytes: u64,
+    },
 }
 
 /// The longest message of any kind, bytes (IBA C9-94).
@@ -161,6 +272,7 @@ impl SendQueue {
             flags: SendFlags::empty(),
             is_signaled: false,
             length: 0,
+            srq: None,
             source: Source::Sges(0),
             first: Seq::default(),
             last: Seq::default(),
@@ -174,12 +286,13 @@ impl SendQueue {
             max_sge: max_sge as usize,
             max_inline: max_inline as usize,
             head: 0,
+            base: 0,
             tail: 0,
         }
     }
 
     fn slot(&self, number: u64) -> usize {
-        (number & (self.ring.len() as u64 - 1)) as usize
+        ((number - self.base) & (self.ring.len() as u64 - 1)) as usize
     }
 
     pub(crate) fn head(&self) -> u64 {
@@ -209,15 +322,29 @@ impl SendQueue {
     pub(crate) fn push(
         &mut self,
         request: &SendRequest<'_>,
-        op: Operation,
+        mut op: Operation,
         is_signaled: bool,
-    ) -> Result<(), Refusal> {
+    ) -> std::result::Result<(), Refusal> {
         if self.tail - self.head >= u64::from(self.depth) {
             return Err(Refusal::Full { depth: self.depth });
         }
+        if self.is_empty() {
+            self.base = self.tail;
+        }
         let slot = self.slot(self.tail);
-        let (source, length) = match request.payload {
-            Payload::Sges(sges) => {
+        let payload = if op.has_payload() {
+            request.payload
+        } else {
+            Payload::Sges(&[])
+        };
+        let (source, length) = match (payload, &mut op) {
+            // It is as short as a key: it needs no room for inline data.
+            (Payload::Inline(bytes), Operation::AtomicWrite { word, .. }) => {
+                let given = bytes.len() as u64;
+                *word = Some(bytes.try_into().map_err(|_| Refusal::NoWord { bytes: given })?);
+                (Source::Sges(0), 8)
+            }
+            (Payload::Sges(sges), _) => {
                 if sges.len() > self.max_sge {
                     return Err(Refusal::TooManySges {
                         given: sges.len(),
@@ -231,7 +358,7 @@ impl SendQueue {
                     sges.iter().map(|sge| u64::from(sge.length)).sum(),
                 )
             }
-            Payload::Inline(bytes) => {
+            (Payload::Inline(bytes), _) => {
                 if bytes.len() > self.max_inline {
                     return Err(Refusal::TooMuchInline {
                         given: bytes.len(),
@@ -243,6 +370,9 @@ impl SendQueue {
                 (Source::Inline, bytes.len() as u64)
             }
         };
+        if matches!(op, Operation::AtomicWrite { .. }) && length != 8 {
+            return Err(Refusal::NoWord { bytes: length });
+        }
         if length > MAX_MESSAGE_BYTES {
             return Err(Refusal::TooLong { bytes: length });
         }
@@ -252,6 +382,7 @@ impl SendQueue {
         wqe.flags = request.flags;
         wqe.is_signaled = is_signaled;
         wqe.length = length as u32;
+        wqe.srq = request.xrc_srqn.and_then(Srqn::new);
         wqe.source = source;
         wqe.is_asked_again = false;
         self.tail += 1;

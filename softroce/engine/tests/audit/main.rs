@@ -1,13 +1,13 @@
 //! A second look at reliable connections, by somebody who did not write them: suspicions that became tests.
 
 #[allow(dead_code)]
-#[path = "../rc/node.rs"]
+#[path = "../bench/node.rs"]
 mod node;
 #[allow(dead_code)]
-#[path = "../rc/pair.rs"]
+#[path = "../bench/pair.rs"]
 mod pair;
 #[allow(dead_code)]
-#[path = "../rc/raw.rs"]
+#[path = "../bench/raw.rs"]
 mod raw;
 
 mod completions;

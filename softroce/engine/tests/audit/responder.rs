@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use roce_wire::{Opcode, Syndrome};
 use softroce_engine::Acks;
 
-use crate::node::{Connection, all_access};
+use crate::node::{Connection, MEMORY_BYTES};
 use crate::raw::Raw;
 
 const PSN: u32 = 0xab_cdef;
@@ -61,8 +61,10 @@ fn no_key_comes_back_within_a_thousand_re_registrations() {
     let mut info = raw.node.mr;
     let mut keys = BTreeSet::from([info.rkey.0]);
     for round in 0..1000 {
+        let start = raw.node.address(0);
+        let place = (start as *mut u8, MEMORY_BYTES, start);
         // SAFETY: the memory stays as it was registered, and so do the rights.
-        info = unsafe { raw.node.engine.rereg_mr(info.id, None, None, Some(all_access())) }.unwrap();
+        info = unsafe { raw.node.engine.rereg_mr(info.id, None, Some(place), None) }.unwrap();
         assert!(keys.insert(info.rkey.0), "a key came back in round {round}");
     }
 }

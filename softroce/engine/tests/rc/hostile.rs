@@ -1,8 +1,8 @@
 //! Garbage, and attackers that do not know the connection.
 
 use roce_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Deth, Headers, Ieth, ImmDt, Msn, Opcode, PKey, Psn, QKey, Qpn, RKey, Reth,
-    Srqn, Syndrome, XrcEth,
+    Aeth, AtomicAckEth, AtomicEth, Deth, Feth, FlushPlacement, FlushSelectivity, Headers, Ieth, ImmDt, Msn,
+    Opcode, PKey, Psn, QKey, Qpn, RKey, Reth, Srqn, Syndrome, XrcEth,
 };
 use softroce_engine::SendOperation;
 use verbs_api::{QpAttr, QpState};
@@ -60,6 +60,10 @@ fn draw(dice: &mut Dice, raw: &Raw) -> Headers {
     } else {
         dice.roll(4096)
     } as u32;
+    headers.feth = Some(Feth {
+        placement: FlushPlacement::new(dice.roll(6) as u8),
+        selectivity: FlushSelectivity::new(dice.roll(3) as u8),
+    });
     headers.reth = Some(Reth { va, rkey, dma_length });
     headers.atomic_eth = Some(AtomicEth {
         va,

@@ -124,20 +124,13 @@ fn opcodes_out_of_sequence() {
 }
 
 #[test]
-fn reserved_and_unserved_opcodes() {
+fn reserved_opcodes() {
     for value in [0x15, 0x18, 0x1b, 0x1e, 0x1f] {
         check("reserved", plain(), &REQUEST_ERROR, |raw| {
             raw.plain(Opcode::new(value), PSN, &[]);
             PSN
         });
     }
-    check("atomic write", plain(), &REQUEST_ERROR, |raw| {
-        let target = raw.node.remote(0);
-        let headers = raw.with_reth(Opcode::RC_ATOMIC_WRITE, PSN, target, 8);
-        raw.inject(headers, &[1; 8]);
-        assert_eq!(raw.node.read(0, 8), [0xee; 8]);
-        PSN
-    });
 }
 
 #[test]

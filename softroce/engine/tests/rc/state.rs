@@ -101,12 +101,12 @@ fn requests_beyond_the_capacities_are_refused_and_change_nothing() {
         send_error(engine, now, qpn, SEND, Payload::Sges(&[huge])),
         ErrorKind::Invalid
     );
-    let unserved = SendOperation::LocalInvalidate {
-        rkey: verbs_api::RKey(1),
+    let word = SendOperation::AtomicWrite {
+        remote: Default::default(),
     };
     assert_eq!(
-        send_error(engine, now, qpn, unserved, Payload::Sges(&[])),
-        ErrorKind::Unsupported
+        send_error(engine, now, qpn, word, Payload::Inline(&[0; 7])),
+        ErrorKind::Invalid
     );
     let refused = engine
         .post_recv(
@@ -499,12 +499,12 @@ fn queue_pairs_beyond_the_device_are_refused() {
         cap: connection.cap,
         sq_sig: SqSigType::OnRequest,
     };
-    let unreliable = QpConfig {
-        qp_type: QpType::Uc,
+    let unknown = QpConfig {
+        qp_type: QpType::RawPacket,
         ..init
     };
     assert_eq!(
-        node.engine.create_qp(&unreliable).unwrap_err().kind(),
+        node.engine.create_qp(&unknown).unwrap_err().kind(),
         ErrorKind::Unsupported
     );
     let mut greedy = init;

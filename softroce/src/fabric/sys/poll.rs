@@ -49,6 +49,14 @@ impl Epoll {
             .map(drop)
     }
 
+    /// Report it no more. Closing alone does not do that while another process holds the descriptor, as a child does
+    /// between fork and exec.
+    pub(in crate::fabric) fn remove(&self, fd: RawFd) {
+        // It fails only for descriptors that are not in the set.
+        // SAFETY: no event is passed, nor asked for.
+        unsafe { libc::epoll_ctl(self.fd.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, ptr::null_mut()) };
+    }
+
     /// What is ready at this moment; waits at most `timeout_ms` (0: not at all).
     pub(in crate::fabric) fn ready(&self, timeout_ms: i32) -> Ready {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];

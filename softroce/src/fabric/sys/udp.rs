@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use super::{check, read_option, set_int_option};
 
+mod group;
 mod receive;
 mod send;
 
@@ -36,6 +37,16 @@ pub(in crate::fabric) struct SocketOptions {
     /// Whether to receive trains whole.
     pub(in crate::fabric) receive_trains: bool,
     pub(in crate::fabric) header_fields: HeaderFields,
+    pub(in crate::fabric) sharing: Sharing,
+}
+
+/// Who else may have a socket on the same address and port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::fabric) enum Sharing {
+    /// Sockets of the same user; each datagram reaches one of them.
+    SameUser,
+    /// Sockets of everybody; each datagram, to a group, reaches all of them.
+    Everybody,
 }
 
 /// Whether the traffic class and the hop limit of packets that arrive are told.
@@ -48,7 +59,7 @@ pub enum HeaderFields {
     Reported,
 }
 
-/// A bound, unconnected, non-blocking UDP socket that shares its port with others of the same user.
+/// A bound, unconnected, non-blocking UDP socket that shares its port with others.
 ///
 /// It asks never to be fragmented, which also makes the kernel write the IPv4 identification 0 that the ICRC
 /// is sealed with.
@@ -79,7 +90,11 @@ impl UdpSocket {
 
     fn configure(&self, is_ipv4: bool, options: SocketOptions) -> io::Result<()> {
         let fd = self.as_raw_fd();
-        set_int_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+        let sharing = match options.sharing {
+            Sharing::SameUser => libc::SO_REUSEPORT,
+            Sharing::Everybody => libc::SO_REUSEADDR,
+        };
+        set_int_option(fd, libc::SOL_SOCKET, sharing, 1)?;
         set_int_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
         if is_ipv4 {
             set_int_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
@@ -93,17 +108,7 @@ impl UdpSocket {
             )?;
         }
         if options.header_fields == HeaderFields::Reported {
-            let (level, names) = if is_ipv4 {
-                (libc::IPPROTO_IP, [libc::IP_RECVTOS, libc::IP_RECVTTL])
-            } else {
-                (
-                    libc::IPPROTO_IPV6,
-                    [libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT],
-                )
-            };
-            for name in names {
-                set_int_option(fd, level, name, 1)?;
-            }
+            self.report_header_fields(is_ipv4)?;
         }
         if let Some(bytes) = options.receive_buffer_bytes {
             // The kernel doubles what it is asked for, and caps it at `net.core.rmem_max`.
@@ -112,6 +117,22 @@ impl UdpSocket {
         if options.receive_trains {
             // Absent before Linux 5.0; then packets come one by one.
             let _ = set_int_option(fd, libc::IPPROTO_UDP, UDP_GRO, 1);
+        }
+        Ok(())
+    }
+
+    /// From now on, tell the traffic class and the hop limit of what arrives.
+    pub(in crate::fabric) fn report_header_fields(&self, is_ipv4: bool) -> io::Result<()> {
+        let (level, names) = if is_ipv4 {
+            (libc::IPPROTO_IP, [libc::IP_RECVTOS, libc::IP_RECVTTL])
+        } else {
+            (
+                libc::IPPROTO_IPV6,
+                [libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT],
+            )
+        };
+        for name in names {
+            set_int_option(self.as_raw_fd(), level, name, 1)?;
         }
         Ok(())
     }
@@ -170,6 +191,7 @@ pub(in crate::fabric) fn largest_train_segments(address: &SocketAddr) -> usize {
         receive_buffer_bytes: None,
         receive_trains: false,
         header_fields: HeaderFields::Ignored,
+        sharing: Sharing::SameUser,
     };
     let Ok(socket) = UdpSocket::bind(&trial, options) else {
         return 1;

@@ -1,6 +1,6 @@
 //! One process among those that share an address: keeps its own packets, passes on those of others.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
 use softroce_engine::RxMeta;
@@ -120,7 +120,7 @@ impl Member {
                     self.act(socket, transmitter, counters);
                 }
                 Destination::QueuePair(_) | Destination::Reserved => {
-                    sink(&self.meta(datagram, at), packet);
+                    sink(&meta(datagram, self.own.ip(), at), packet);
                     counters.received_datagrams += 1;
                     counters.received_bytes += packet.len() as u64;
                     delivered += 1;
@@ -303,22 +303,24 @@ impl Member {
         }
         length
     }
-
-    fn meta(&self, datagram: &Datagram<'_>, at: usize) -> RxMeta {
-        RxMeta {
-            src: datagram.from.ip(),
-            dst: self.own.ip(),
-            source_port: datagram.from.port(),
-            segment: (at / datagram.segment_bytes) as u16,
-            traffic_class: datagram.traffic_class,
-            hop_limit: datagram.hop_limit,
-        }
-    }
 }
 
-fn segment<'a>(datagram: &Datagram<'a>, at: usize) -> &'a [u8] {
+/// The packet that begins at byte `at` of a datagram or train.
+pub(super) fn segment<'a>(datagram: &Datagram<'a>, at: usize) -> &'a [u8] {
     let end = (at + datagram.segment_bytes).min(datagram.bytes.len());
     &datagram.bytes[at..end]
+}
+
+/// What is known of the packet that begins at byte `at`, sent to `dst`.
+pub(super) fn meta(datagram: &Datagram<'_>, dst: IpAddr, at: usize) -> RxMeta {
+    RxMeta {
+        src: datagram.from.ip(),
+        dst,
+        source_port: datagram.from.port(),
+        segment: (at / datagram.segment_bytes) as u16,
+        traffic_class: datagram.traffic_class,
+        hop_limit: datagram.hop_limit,
+    }
 }
 
 fn hear(steward: &mut Steward, from: Slice, message: &LinkMessage<'_>) {

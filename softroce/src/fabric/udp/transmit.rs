@@ -13,8 +13,10 @@ use super::super::train::{self, Run};
 
 /// Messages collected before they are handed to the kernel.
 const MESSAGES_MAX: usize = 32;
-/// Hop limits that need no telling: the system's default, and "you choose".
-const HOP_LIMITS_DEFAULT: [u8; 2] = [0, 64];
+/// The system's hop limit for packets to one host. For groups it is 1.
+const HOP_LIMIT_DEFAULT: u8 = 64;
+/// In a path: "you choose".
+const HOP_LIMIT_ANY: u8 = 0;
 
 /// Sends for one socket.
 #[derive(Debug)]
@@ -99,7 +101,7 @@ impl Transmitter {
             segment_bytes: first.len as u16,
             to,
             traffic_class: (first.path.traffic_class != 0).then_some(first.path.traffic_class),
-            hop_limit: (!HOP_LIMITS_DEFAULT.contains(&first.path.hop_limit)).then_some(first.path.hop_limit),
+            hop_limit: told_hop_limit(&first.path),
         })
     }
 
@@ -174,6 +176,12 @@ fn is_about_trains(error: &io::Error) -> bool {
         error.raw_os_error(),
         Some(libc::EIO | libc::EINVAL | libc::ENOPROTOOPT | libc::EOPNOTSUPP)
     )
+}
+
+/// The hop limit, where the kernel would not take it by itself.
+fn told_hop_limit(path: &Path) -> Option<u8> {
+    let is_default = path.hop_limit == HOP_LIMIT_DEFAULT && !path.dst.is_multicast();
+    (path.hop_limit != HOP_LIMIT_ANY && !is_default).then_some(path.hop_limit)
 }
 
 /// Where a packet goes; `None` for an address of another family than the own one.

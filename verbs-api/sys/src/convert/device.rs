@@ -28,7 +28,8 @@ pub fn device_attr_to_c(attr: &DeviceAttr) -> ibv_device_attr {
         hw_ver: attr.hw_ver,
         max_qp: to_int(attr.max_qp),
         max_qp_wr: to_int(attr.max_qp_wr),
-        device_cap_flags: attr.device_cap_flags,
+        // The upper half is for `ibv_device_attr_ex`.
+        device_cap_flags: attr.device_cap_flags as u32,
         max_sge: to_int(attr.max_sge),
         max_sge_rd: to_int(attr.max_sge_rd),
         max_cq: to_int(attr.max_cq),
@@ -61,7 +62,7 @@ pub fn device_attr_to_c(attr: &DeviceAttr) -> ibv_device_attr {
     }
 }
 
-/// From C. What C does not state (inline data, completion vectors) is 0.
+/// From C. What C does not state there (inline data, device memory, completion vectors) is 0.
 pub fn device_attr_from_c(attr: &ibv_device_attr) -> DeviceAttr {
     DeviceAttr {
         fw_ver: text_from_c(&attr.fw_ver),
@@ -74,7 +75,7 @@ pub fn device_attr_from_c(attr: &ibv_device_attr) -> DeviceAttr {
         hw_ver: attr.hw_ver,
         max_qp: from_int(attr.max_qp),
         max_qp_wr: from_int(attr.max_qp_wr),
-        device_cap_flags: attr.device_cap_flags,
+        device_cap_flags: attr.device_cap_flags.into(),
         max_sge: from_int(attr.max_sge),
         max_sge_rd: from_int(attr.max_sge_rd),
         max_cq: from_int(attr.max_cq),
@@ -98,6 +99,7 @@ pub fn device_attr_from_c(attr: &ibv_device_attr) -> DeviceAttr {
         local_ca_ack_delay: attr.local_ca_ack_delay,
         phys_port_cnt: attr.phys_port_cnt,
         max_inline_data: 0,
+        max_dm_bytes: 0,
         num_comp_vectors: 0,
     }
 }

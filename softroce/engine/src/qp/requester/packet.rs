@@ -1,15 +1,19 @@
 //! Building one request packet, straight into the batch.
 #![forbid(unsafe_code)]
 
-use roce_wire::{AtomicEth, Bth, Headers, ICRC_LEN, Ieth, ImmDt, Opcode, RKey, Reth, pad_len};
+use roce_wire::{AtomicEth, Headers, ICRC_LEN, Ieth, ImmDt, Opcode, RKey, Reth, Transport, XrcEth, pad_len};
 use verbs_api::{RemoteAddr, SendFlags, WcStatus};
 
 use super::{ACK_REQUEST_EVERY, Pace};
 use crate::batch::TxBatch;
 use crate::budget::packet_cost;
+use crate::memory::MemoryFault;
 use crate::qp::send_queue::{Data, Operation, SendTail, SendWqe};
-use crate::qp::{Link, PARTITION, Qp, Turn};
+use crate::qp::{Link, Qp, Turn};
 use crate::shared::Shared;
+
+/// Of requests that stay here: reserved, so that every responder would refuse it.
+const NEVER_SENT: Opcode = Opcode::new(0x15);
 
 /// Where a packet stands in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,15 +40,15 @@ impl Place {
 }
 
 /// A packet of a SEND or WRITE, before its payload is copied in.
-struct DataPacket {
-    headers: Headers,
+pub(in crate::qp) struct DataPacket {
+    pub(in crate::qp) headers: Headers,
     /// Where in the message its payload begins, and how long it is.
-    offset: u64,
-    payload_len: usize,
+    pub(in crate::qp) offset: u64,
+    pub(in crate::qp) payload_len: usize,
 }
 
 impl DataPacket {
-    fn len(&self) -> usize {
+    pub(in crate::qp) fn len(&self) -> usize {
         self.headers.len() + self.payload_len + usize::from(self.headers.bth.pad) + ICRC_LEN
     }
 }
@@ -87,6 +91,14 @@ impl Qp {
                 };
                 self.send_atomic(shared, batch, &link, &wqe, Opcode::RC_FETCH_ADD, atomic)
             }
+            Operation::AtomicWrite { remote, word } => {
+                self.send_atomic_write(shared, batch, &link, (remote, word))
+            }
+            Operation::Flush { remote, length, feth } => {
+                self.send_flush(shared, batch, &link, (remote, length), feth)
+            }
+            // They have no packet, and never get here.
+            Operation::LocalInvalidate { .. } | Operation::Bind(_) => Err(Turn::Done),
         }
     }
 
@@ -97,7 +109,7 @@ impl Qp {
         link: &Link,
         wqe: &SendWqe,
     ) -> Result<usize, Turn> {
-        let mut packet = data_packet(link, wqe, self.requester.next - wqe.first);
+        let mut packet = data_packet(self.transport(), link, wqe, self.requester.next - wqe.first);
         packet.headers.bth.psn = self.requester.next.psn();
         let len = packet.len();
         let cost = self.admit(shared, batch, link, len)?;
@@ -110,22 +122,35 @@ impl Qp {
             return Err(Turn::BatchFull);
         };
         let payload = emit(&packet.headers, out, packet.payload_len);
-        let copied = match self.send_queue.data(self.requester.current) {
-            Data::Inline(bytes) => {
-                let start = packet.offset as usize;
-                payload.copy_from_slice(&bytes[start..start + packet.payload_len]);
-                Ok(())
-            }
-            Data::Sges(_) if packet.payload_len == 0 => Ok(()),
-            Data::Sges(sges) => shared.memory.gather(self.id.pd, sges, packet.offset, payload),
-        };
-        if copied.is_err() {
+        if self
+            .copy_payload(shared, self.requester.current, packet.offset, payload)
+            .is_err()
+        {
             batch.pop();
             self.note_fault(shared, WcStatus::LocProtErr);
             return Err(Turn::Done);
         }
         self.note_sent(shared, 1, len, cost);
         Ok(len)
+    }
+
+    /// The bytes of a request from `offset` on, as many as `payload` holds.
+    pub(in crate::qp) fn copy_payload(
+        &self,
+        shared: &Shared,
+        number: u64,
+        offset: u64,
+        payload: &mut [u8],
+    ) -> Result<(), MemoryFault> {
+        match self.send_queue.data(number) {
+            Data::Inline(bytes) => {
+                let start = offset as usize;
+                payload.copy_from_slice(&bytes[start..start + payload.len()]);
+                Ok(())
+            }
+            Data::Sges(_) if payload.is_empty() => Ok(()),
+            Data::Sges(sges) => shared.memory.gather(self.id.pd, sges, offset, payload),
+        }
     }
 
     fn send_read_request(
@@ -194,7 +219,13 @@ impl Qp {
     }
 
     /// What a packet of `len` bytes costs, if the peer's window has room for it.
-    fn admit(&mut self, shared: &mut Shared, batch: &TxBatch, link: &Link, len: usize) -> Result<u32, Turn> {
+    pub(super) fn admit(
+        &mut self,
+        shared: &mut Shared,
+        batch: &TxBatch,
+        link: &Link,
+        len: usize,
+    ) -> Result<u32, Turn> {
         let in_train = batch
             .packets()
             .last()
@@ -209,11 +240,13 @@ impl Qp {
         }
     }
 
-    fn request_headers(&self, link: &Link, opcode: Opcode) -> Headers {
-        let mut bth = Bth::new(opcode, link.dest_qp, self.requester.next.psn());
-        bth.pkey = PARTITION;
+    pub(super) fn request_headers(&self, link: &Link, opcode: Opcode) -> Headers {
+        let opcode = opcode.of(self.transport());
+        let mut bth = link.bth(opcode, self.requester.next.psn());
         bth.ack_request = true;
-        Headers::new(bth)
+        let mut headers = Headers::new(bth);
+        headers.xrceth = xrceth(self.send_queue.get(self.requester.current));
+        headers
     }
 
     /// Whether the packet asks for an acknowledgement: the last of a message always does, and so many others that the
@@ -239,16 +272,16 @@ impl Qp {
 }
 
 /// The packet at `index` of a SEND or WRITE; AckReq is set on the last one.
-fn data_packet(link: &Link, wqe: &SendWqe, index: u32) -> DataPacket {
+pub(in crate::qp) fn data_packet(transport: Transport, link: &Link, wqe: &SendWqe, index: u32) -> DataPacket {
     let offset = u64::from(index) * u64::from(link.mtu);
     let payload_len = (u64::from(wqe.length) - offset).min(u64::from(link.mtu)) as usize;
     let is_last = offset + payload_len as u64 == u64::from(wqe.length);
     let place = Place::of(index == 0, is_last);
-    let mut bth = Bth::new(opcode(&wqe.op, place), link.dest_qp, roce_wire::Psn::new(0));
-    bth.pkey = PARTITION;
+    let mut bth = link.bth(opcode(&wqe.op, place).of(transport), roce_wire::Psn::new(0));
     bth.pad = pad_len(payload_len);
     bth.ack_request = place.ends_message();
     let mut headers = Headers::new(bth);
+    headers.xrceth = xrceth(wqe);
     match wqe.op {
         Operation::Send {
             tail: SendTail::Immediate(imm),
@@ -271,13 +304,23 @@ fn data_packet(link: &Link, wqe: &SendWqe, index: u32) -> DataPacket {
         Operation::Send { .. }
         | Operation::Read { .. }
         | Operation::CompareSwap { .. }
-        | Operation::FetchAdd { .. } => {}
+        | Operation::FetchAdd { .. }
+        | Operation::AtomicWrite { .. }
+        | Operation::Flush { .. }
+        | Operation::LocalInvalidate { .. }
+        | Operation::Bind(_) => {}
     }
     // A solicited event belongs to messages that end in a receive completion.
     let completes_receive = match wqe.op {
         Operation::Send { .. } => true,
         Operation::Write { imm, .. } => imm.is_some(),
-        Operation::Read { .. } | Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => false,
+        Operation::Read { .. }
+        | Operation::CompareSwap { .. }
+        | Operation::FetchAdd { .. }
+        | Operation::AtomicWrite { .. }
+        | Operation::Flush { .. }
+        | Operation::LocalInvalidate { .. }
+        | Operation::Bind(_) => false,
     };
     headers.bth.solicited = is_last && completes_receive && wqe.flags.contains(SendFlags::SOLICITED);
     DataPacket {
@@ -285,6 +328,11 @@ fn data_packet(link: &Link, wqe: &SendWqe, index: u32) -> DataPacket {
         offset,
         payload_len,
     }
+}
+
+/// XRC alone sends it, with every request packet.
+fn xrceth(wqe: &SendWqe) -> Option<XrcEth> {
+    wqe.srq.map(|srq| XrcEth { srq })
 }
 
 fn opcode(op: &Operation, place: Place) -> Opcode {
@@ -337,6 +385,9 @@ fn opcode(op: &Operation, place: Place) -> Opcode {
         (Operation::Read { .. }, _) => Opcode::RC_READ_REQUEST,
         (Operation::CompareSwap { .. }, _) => Opcode::RC_COMPARE_SWAP,
         (Operation::FetchAdd { .. }, _) => Opcode::RC_FETCH_ADD,
+        (Operation::AtomicWrite { .. }, _) => Opcode::RC_ATOMIC_WRITE,
+        (Operation::Flush { .. }, _) => Opcode::RC_FLUSH,
+        (Operation::LocalInvalidate { .. } | Operation::Bind(_), _) => NEVER_SENT,
     }
 }
 

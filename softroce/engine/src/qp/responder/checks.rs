@@ -1,7 +1,7 @@
 //! The stages that a request passes before it is executed. They change nothing.
 #![forbid(unsafe_code)]
 
-use roce_wire::{OpcodeInfo, Operation, Packet};
+use roce_wire::{Feth, FlushPlacement, FlushSelectivity, OpcodeInfo, Operation, Packet, Reth};
 use verbs_api::Access;
 
 use super::Message;
@@ -20,25 +20,32 @@ impl Qp {
         let info = packet.headers.bth.opcode.info().ok_or(Fault::OpcodeInvalid)?;
         check_sequence(self.responder.message, info)?;
         check_enabled(self.attr.access.unwrap_or_default(), info)?;
-        self.check_resources(info)?;
+        check_placement(self.attr.access.unwrap_or_default(), packet)?;
+        if !self.receives.is_named_well() {
+            return Err(Fault::WrongSrq);
+        }
+        self.check_resources(shared, info)?;
         let mtu = self.link.map_or(256, |link| link.mtu);
         check_length(self.responder.message, packet, info, mtu)?;
         self.check_remote(shared, packet, info)?;
         Ok(info)
     }
 
-    pub(super) fn check_resources(&self, info: &OpcodeInfo) -> Result<(), Fault> {
-        if info.consumes_receive && self.receive_queue.is_empty() {
+    pub(super) fn check_resources(&self, shared: &Shared, info: &OpcodeInfo) -> Result<(), Fault> {
+        if info.consumes_receive && !self.receives.has_request(shared) {
             return Err(Fault::NotReady);
         }
         let needs_resource = match info.operation {
-            Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd => true,
+            Operation::ReadRequest
+            | Operation::CompareSwap
+            | Operation::FetchAdd
+            | Operation::AtomicWrite
+            | Operation::Flush => true,
             Operation::Send
             | Operation::Write
             | Operation::ReadResponse
             | Operation::Acknowledge
             | Operation::AtomicAcknowledge
-            | Operation::AtomicWrite
             | Operation::CongestionNotification => false,
         };
         if needs_resource && !self.responder.resources.has_room() {
@@ -60,14 +67,30 @@ impl Qp {
             }
             return self.check_range(shared, atomic.va, atomic.rkey, 8, Access::REMOTE_ATOMIC);
         }
+        if let (Some(feth), Some(reth)) = (packet.headers.feth, packet.headers.reth) {
+            return self.check_flush(shared, feth, reth);
+        }
         let Some(reth) = packet.headers.reth.filter(|reth| reth.dma_length > 0) else {
             return Ok(());
         };
+        if info.operation == Operation::AtomicWrite && reth.va % 8 != 0 {
+            return Err(Fault::Misaligned);
+        }
         let need = if info.operation == Operation::ReadRequest {
             Access::REMOTE_READ
         } else {
             Access::REMOTE_WRITE
         };
+        self.check_range(shared, reth.va, reth.rkey, reth.dma_length, need)
+    }
+
+    /// FLUSH has a key even where it has no length (annex A19).
+    fn check_flush(&self, shared: &Shared, feth: Feth, reth: Reth) -> Result<(), Fault> {
+        let need = access_for(feth);
+        if feth.selectivity == FlushSelectivity::REGION {
+            let rkey = verbs_api::RKey(reth.rkey.0);
+            return Ok(shared.memory.remote_key(self.accessor(), rkey, need)?);
+        }
         self.check_range(shared, reth.va, reth.rkey, reth.dma_length, need)
     }
 
@@ -79,13 +102,10 @@ impl Qp {
         len: u32,
         need: Access,
     ) -> Result<(), Fault> {
-        match shared
+        let rkey = verbs_api::RKey(rkey.0);
+        Ok(shared
             .memory
-            .remote(self.id.pd, verbs_api::RKey(rkey.0), va, u64::from(len), need)
-        {
-            Ok(_) => Ok(()),
-            Err(fault) => Err(fault.into()),
-        }
+            .remote(self.accessor(), rkey, va, u64::from(len), need)?)
     }
 }
 
@@ -113,11 +133,12 @@ fn check_sequence(message: Message, info: &OpcodeInfo) -> Result<(), Fault> {
 fn check_enabled(access: Access, info: &OpcodeInfo) -> Result<(), Fault> {
     let needed = match info.operation {
         Operation::Send => Access::empty(),
-        Operation::Write => Access::REMOTE_WRITE,
+        Operation::Write | Operation::AtomicWrite => Access::REMOTE_WRITE,
         Operation::ReadRequest => Access::REMOTE_READ,
         Operation::CompareSwap | Operation::FetchAdd => Access::REMOTE_ATOMIC,
-        Operation::AtomicWrite
-        | Operation::ReadResponse
+        // What it needs, its own header says.
+        Operation::Flush => Access::empty(),
+        Operation::ReadResponse
         | Operation::Acknowledge
         | Operation::AtomicAcknowledge
         | Operation::CongestionNotification => return Err(Fault::OpcodeInvalid),
@@ -127,6 +148,37 @@ fn check_enabled(access: Access, info: &OpcodeInfo) -> Result<(), Fault> {
     } else {
         Err(Fault::OpcodeInvalid)
     }
+}
+
+/// Stage: what a FLUSH asks for means something, and the queue pair permits it.
+fn check_placement(access: Access, packet: &Packet<'_>) -> Result<(), Fault> {
+    let Some(feth) = packet.headers.feth else {
+        return Ok(());
+    };
+    let is_known = feth.placement.is_valid()
+        && matches!(
+            feth.selectivity,
+            FlushSelectivity::RANGE | FlushSelectivity::REGION
+        );
+    if is_known && access.contains(access_for(feth)) {
+        Ok(())
+    } else {
+        Err(Fault::OpcodeInvalid)
+    }
+}
+
+/// The rights that a FLUSH needs.
+fn access_for(feth: Feth) -> Access {
+    let mut access = Access::empty();
+    access.set(
+        Access::FLUSH_GLOBAL,
+        feth.placement.contains(FlushPlacement::GLOBAL),
+    );
+    access.set(
+        Access::FLUSH_PERSISTENT,
+        feth.placement.contains(FlushPlacement::PERSISTENT),
+    );
+    access
 }
 
 /// Stage: payload, padding and DMA length (IBA C9-92, C9-94).
@@ -140,6 +192,14 @@ fn check_length(message: Message, packet: &Packet<'_>, info: &OpcodeInfo, mtu: u
         .headers
         .reth
         .is_some_and(|reth| u64::from(reth.dma_length) > MAX_MESSAGE_BYTES)
+    {
+        return Err(Fault::Length);
+    }
+    if info.operation == Operation::AtomicWrite
+        && packet
+            .headers
+            .reth
+            .is_none_or(|reth| reth.dma_length as usize != len)
     {
         return Err(Fault::Length);
     }

@@ -2,9 +2,10 @@
 #![forbid(unsafe_code)]
 
 use roce_wire::{Operation, Packet, Reth};
-use verbs_api::Access;
+use verbs_api::{Access, RKey};
 
-use super::fault::Fault;
+use crate::PdId;
+use crate::memory::Accessor;
 use crate::psn::Seq;
 use crate::qp::Qp;
 use crate::qp::resources::Kind;
@@ -26,9 +27,14 @@ impl Qp {
                 self.make_ready(shared);
             }
             Operation::ReadRequest => self.repeat_read(shared, packet, psn),
-            Operation::CompareSwap | Operation::FetchAdd => {
-                let found = self.responder.resources.find(psn);
-                if let Some(Kind::Atomic { .. }) = found.map(|resource| resource.kind) {
+            Operation::CompareSwap | Operation::FetchAdd | Operation::AtomicWrite | Operation::Flush => {
+                let found = self.responder.resources.find(psn).map(|resource| resource.kind);
+                let is_same = match found {
+                    Some(Kind::Atomic { .. }) => packet.headers.atomic_eth.is_some(),
+                    Some(Kind::Confirmed) => packet.headers.atomic_eth.is_none(),
+                    Some(Kind::Read { .. } | Kind::None) | None => false,
+                };
+                if is_same {
                     self.responder.resources.owe_again(psn, psn);
                     self.make_ready(shared);
                 }
@@ -36,7 +42,6 @@ impl Qp {
             Operation::ReadResponse
             | Operation::Acknowledge
             | Operation::AtomicAcknowledge
-            | Operation::AtomicWrite
             | Operation::CongestionNotification => {}
         }
     }
@@ -46,7 +51,7 @@ impl Qp {
         let (Some(resource), Some(reth)) = (self.responder.resources.find(psn), packet.headers.reth) else {
             return;
         };
-        let Kind::Read { va, rkey, length } = resource.kind else {
+        let Kind::Read { va, rkey, length, pd } = resource.kind else {
             return;
         };
         let mtu = self.link.map_or(256, |link| link.mtu);
@@ -54,7 +59,7 @@ impl Qp {
         let is_subset = reth.rkey == rkey
             && reth.va == va.wrapping_add(skipped)
             && skipped + u64::from(reth.dma_length) <= u64::from(length);
-        if !is_subset || self.check_duplicate_range(shared, &reth).is_err() {
+        if !is_subset || !self.can_read(shared, pd, &reth) {
             return;
         }
         let end = psn + (packets_of(reth.dma_length, mtu) - 1);
@@ -65,10 +70,12 @@ impl Qp {
         self.make_ready(shared);
     }
 
-    fn check_duplicate_range(&self, shared: &Shared, reth: &Reth) -> Result<(), Fault> {
-        match reth.dma_length {
-            0 => Ok(()),
-            length => self.check_range(shared, reth.va, reth.rkey, length, Access::REMOTE_READ),
-        }
+    fn can_read(&self, shared: &Shared, pd: PdId, reth: &Reth) -> bool {
+        let who = Accessor { pd, qpn: self.id.qpn };
+        let (rkey, length) = (RKey(reth.rkey.0), u64::from(reth.dma_length));
+        let located = shared
+            .memory
+            .remote(who, rkey, reth.va, length, Access::REMOTE_READ);
+        length == 0 || located.is_ok()
     }
 }

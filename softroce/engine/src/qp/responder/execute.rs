@@ -1,7 +1,7 @@
 //! What requests do.
 #![forbid(unsafe_code)]
 
-use roce_wire::{ImmDt, OpcodeInfo, Operation, Packet, Position, Reth};
+use roce_wire::{Ieth, ImmDt, OpcodeInfo, Operation, Packet, Position, Reth};
 use verbs_api::{WcFlags, WcOpcode, WcStatus};
 
 use super::Message;
@@ -33,10 +33,16 @@ impl Qp {
             Operation::CompareSwap | Operation::FetchAdd => {
                 self.execute_atomic(shared, packet, info.operation)
             }
+            Operation::AtomicWrite => self.execute_atomic_write(shared, packet),
+            Operation::Flush => {
+                // In order, after all that was written before: that is done, so what is left is to show it.
+                shared.memory.make_visible();
+                self.store_confirmed();
+                Ok(())
+            }
             Operation::ReadResponse
             | Operation::Acknowledge
             | Operation::AtomicAcknowledge
-            | Operation::AtomicWrite
             | Operation::CongestionNotification => Err(Fault::OpcodeInvalid),
         }
     }
@@ -49,9 +55,12 @@ impl Qp {
     ) -> Result<(), Fault> {
         let received = match self.responder.message {
             Message::Send { received } => received,
-            Message::None | Message::Write { .. } => 0,
+            Message::None | Message::Write { .. } => {
+                self.receives.begin(shared);
+                0
+            }
         };
-        let Some((wqe, sges)) = self.receive_queue.front() else {
+        let Some((wqe, sges)) = self.receives.current() else {
             return Err(Fault::NotReady);
         };
         let end = u64::from(received) + packet.payload.len() as u64;
@@ -62,18 +71,24 @@ impl Qp {
             return Err(Fault::ReceiveTooSmall);
         }
         if !packet.payload.is_empty() {
-            let scattered = shared
-                .memory
-                .scatter(self.id.pd, sges, u64::from(received), packet.payload);
+            let scattered = shared.memory.scatter(
+                self.receives.pd(self.id.pd),
+                sges,
+                u64::from(received),
+                packet.payload,
+            );
             scattered.map_err(|_| Fault::ReceiveBroken)?;
         }
         if !position.ends_message() {
             self.responder.message = Message::Send { received: end as u32 };
             return Ok(());
         }
-        // No key of ours can be invalidated from afar yet: only memory windows of type 2 could.
-        if packet.headers.invalidate.is_some() {
-            return Err(Fault::CannotInvalidate);
+        if let Some(Ieth(rkey)) = packet.headers.invalidate {
+            let rkey = verbs_api::RKey(rkey.0);
+            shared
+                .memory
+                .invalidate(self.accessor(), rkey)
+                .map_err(|_| Fault::CannotInvalidate)?;
         }
         self.complete_receive(shared, packet, WcOpcode::Recv, end as u32);
         self.end_message();
@@ -101,11 +116,14 @@ impl Qp {
         };
         if !packet.payload.is_empty() {
             let at = va.wrapping_add(u64::from(received));
-            shared.memory.write_remote(self.id.pd, rkey, at, packet.payload)?;
+            shared
+                .memory
+                .write_remote(self.accessor(), rkey, at, packet.payload)?;
         }
         let received = received + packet.payload.len() as u32;
         if position.ends_message() {
             if packet.headers.immediate.is_some() {
+                self.receives.begin(shared);
                 self.complete_receive(shared, packet, WcOpcode::RecvRdmaWithImm, total);
             }
             self.end_message();
@@ -129,6 +147,7 @@ impl Qp {
             va: reth.va,
             rkey: reth.rkey,
             length: reth.dma_length,
+            pd: self.accessor().pd,
         };
         self.responder.resources.store(first, last, kind);
         self.responder.expected = last;
@@ -154,15 +173,33 @@ impl Qp {
                 add: atomic.swap_or_add,
             }
         };
-        let original = shared
-            .memory
-            .atomic(self.id.pd, verbs_api::RKey(atomic.rkey.0), atomic.va, op)?;
+        let original =
+            shared
+                .memory
+                .atomic(self.accessor(), verbs_api::RKey(atomic.rkey.0), atomic.va, op)?;
         let psn = self.responder.expected;
         self.responder
             .resources
             .store(psn, psn, Kind::Atomic { original });
         self.end_message();
         Ok(())
+    }
+
+    fn execute_atomic_write(&mut self, shared: &mut Shared, packet: &Packet<'_>) -> Result<(), Fault> {
+        let (Some(reth), Ok(word)) = (packet.headers.reth, packet.payload.try_into()) else {
+            return Err(Fault::Length);
+        };
+        let rkey = verbs_api::RKey(reth.rkey.0);
+        shared.memory.write_word(self.accessor(), rkey, reth.va, word)?;
+        self.store_confirmed();
+        Ok(())
+    }
+
+    /// It is done, and that is the whole answer.
+    fn store_confirmed(&mut self) {
+        let psn = self.responder.expected;
+        self.responder.resources.store(psn, psn, Kind::Confirmed);
+        self.end_message();
     }
 
     fn end_message(&mut self) {
@@ -177,21 +214,25 @@ impl Qp {
         opcode: WcOpcode,
         byte_len: u32,
     ) {
-        let Some(wqe) = self.receive_queue.pop() else {
+        let Some(finished) = self.receives.finish() else {
             return;
         };
-        let mut wc = self.completion(wqe.wr_id, WcStatus::Success);
+        let mut wc = self.completion(finished.wr_id, WcStatus::Success);
         wc.opcode = opcode;
         wc.byte_len = byte_len;
         if let Some(ImmDt(imm)) = packet.headers.immediate {
             wc.flags = WcFlags::WITH_IMM;
             wc.imm = u32::from_be_bytes(imm);
         }
+        if let Some(Ieth(rkey)) = packet.headers.invalidate {
+            wc.flags = WcFlags::WITH_INV;
+            wc.imm = rkey.0;
+        }
         let solicited = if packet.headers.bth.solicited {
             Solicited::Yes
         } else {
             Solicited::No
         };
-        self.report_receive(shared, wc, solicited);
+        self.report_receive(shared, finished, wc, solicited);
     }
 }

@@ -27,6 +27,8 @@ pub(super) enum Fault {
     Misaligned,
     /// Key, domain, rights or bounds of the remote address.
     RemoteAccess,
+    /// An XRC request names no shared receive queue of the target's domain, or another one than its message began with.
+    WrongSrq,
     /// The message is longer than the receive request.
     ReceiveTooSmall,
     /// The receive request's memory cannot be written.
@@ -36,16 +38,16 @@ pub(super) enum Fault {
 }
 
 /// What a fault means to both sides.
-struct Verdict {
+pub(super) struct Verdict {
     nak: Option<NakCode>,
     /// Status of the receive request that is in use, if one is.
-    status: WcStatus,
+    pub(super) status: WcStatus,
     /// Raised when no receive request is in use.
     event: EventKind,
 }
 
 impl Fault {
-    fn verdict(self) -> Verdict {
+    pub(super) fn verdict(self) -> Verdict {
         let (nak, status, event) = match self {
             Fault::OpcodeSequence
             | Fault::OpcodeInvalid
@@ -56,7 +58,7 @@ impl Fault {
                 WcStatus::RemInvReqErr,
                 EventKind::QpReqErr,
             ),
-            Fault::RemoteAccess => (
+            Fault::RemoteAccess | Fault::WrongSrq => (
                 Some(NakCode::RemoteAccess),
                 WcStatus::LocAccessErr,
                 EventKind::QpAccessErr,
@@ -85,6 +87,7 @@ impl From<MemoryFault> for Fault {
             MemoryFault::Misaligned => Fault::Misaligned,
             MemoryFault::BadKey
             | MemoryFault::WrongPd
+            | MemoryFault::WrongQp
             | MemoryFault::AccessDenied
             | MemoryFault::OutOfBounds => Fault::RemoteAccess,
         }
@@ -113,9 +116,12 @@ impl Qp {
             .opcode
             .info()
             .is_some_and(|info| info.consumes_receive);
-        let is_checked_late = !matches!(fault, Fault::OpcodeSequence | Fault::OpcodeInvalid);
+        let is_checked_late = !matches!(
+            fault,
+            Fault::OpcodeSequence | Fault::OpcodeInvalid | Fault::WrongSrq
+        );
         let holds_receive = match self.responder.message {
-            Message::Send { .. } => true,
+            Message::Send { .. } => self.receives.current().is_some(),
             Message::None | Message::Write { .. } => consumes && is_checked_late,
         };
         self.refuse_fatally(shared, psn, verdict.nak);

@@ -5,6 +5,7 @@ fn options() -> SocketOptions {
         receive_buffer_bytes: None,
         receive_trains: true,
         header_fields: HeaderFields::Reported,
+        sharing: Sharing::SameUser,
     }
 }
 

@@ -15,14 +15,20 @@ use verbs_api::{
 /// Bytes of registered memory of a node.
 pub const MEMORY_BYTES: usize = 4 << 20;
 
-/// All rights.
+/// All rights that a region can have.
 pub fn all_access() -> Access {
-    Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC
+    Access::LOCAL_WRITE
+        | Access::REMOTE_WRITE
+        | Access::REMOTE_READ
+        | Access::REMOTE_ATOMIC
+        | Access::MW_BIND
+        | Access::FLUSH_GLOBAL
 }
 
 /// Attributes of a connection; a test changes what it is about.
 #[derive(Clone, Copy)]
 pub struct Connection {
+    pub qp_type: QpType,
     pub mtu: Mtu,
     pub timeout: u8,
     pub retry_cnt: u8,
@@ -40,6 +46,7 @@ pub struct Connection {
 impl Default for Connection {
     fn default() -> Self {
         Connection {
+            qp_type: QpType::Rc,
             mtu: Mtu::Mtu1024,
             timeout: 14,
             retry_cnt: 3,
@@ -160,7 +167,7 @@ impl Node {
     pub fn create_qp(&mut self, connection: &Connection) -> u32 {
         let init = QpConfig {
             pd: self.pd,
-            qp_type: QpType::Rc,
+            qp_type: connection.qp_type,
             send_cq: Some(self.cq),
             recv_cq: Some(self.cq),
             srq: None,
@@ -192,27 +199,29 @@ impl Node {
             port: 1,
             ..AddressVector::default()
         };
+        let is_reliable = c.qp_type == QpType::Rc;
         let attr = QpAttr {
             state: Some(QpState::Rtr),
             av: Some(av),
             path_mtu: Some(c.mtu),
             dest_qpn: Some(peer_qpn),
             rq_psn: Some(c.peer_first_psn),
-            max_dest_rd_atomic: Some(c.max_dest_rd_atomic),
-            min_rnr_timer: Some(c.min_rnr_timer),
+            max_dest_rd_atomic: is_reliable.then_some(c.max_dest_rd_atomic),
+            min_rnr_timer: is_reliable.then_some(c.min_rnr_timer),
             ..QpAttr::default()
         };
         self.modify(now, qpn, attr);
     }
 
     pub fn enter_rts(&mut self, now: Time, qpn: u32, c: &Connection) {
+        let is_reliable = c.qp_type == QpType::Rc;
         let attr = QpAttr {
             state: Some(QpState::Rts),
-            timeout: Some(c.timeout),
-            retry_cnt: Some(c.retry_cnt),
-            rnr_retry: Some(c.rnr_retry),
+            timeout: is_reliable.then_some(c.timeout),
+            retry_cnt: is_reliable.then_some(c.retry_cnt),
+            rnr_retry: is_reliable.then_some(c.rnr_retry),
             sq_psn: Some(c.first_psn),
-            max_rd_atomic: Some(c.max_rd_atomic),
+            max_rd_atomic: is_reliable.then_some(c.max_rd_atomic),
             ..QpAttr::default()
         };
         self.modify(now, qpn, attr);

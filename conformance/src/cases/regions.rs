@@ -1,0 +1,304 @@
+//! Regions of other kinds: zero-based, null, device memory.
+
+use verbs_api::{
+    Access, Buffer, Context as _, DeviceMemory, ErrorKind, MemoryRegion, Object, ProtectionDomain, Provider,
+    QpState, RemoteAddr, SendOp, Sge, WcStatus,
+};
+
+use super::windows::connect_to;
+use crate::case::Case;
+use crate::outcome::{CaseResult, Failure};
+use crate::pair::{Region, Setup, full_access, pattern, read, same_bytes, send, write};
+use crate::scene::Scene;
+use crate::testbed::{Need, Side, Testbed};
+use crate::{check, same};
+
+/// The cases of this file.
+pub fn cases<B: Testbed>() -> Vec<Case<B>> {
+    vec![
+        Case::verbs(
+            "H11",
+            "a zero-based region is reached by offsets, from here and from the peer",
+            &["MR-6"],
+            zero_based,
+        )
+        .needing(&[Need::ZeroBased])
+        .of_priority(2),
+        Case::verbs(
+            "H11-BEYOND",
+            "a zero-based region is not reached by its address, nor beyond its end",
+            &["MR-6", "ACCESS-3"],
+            zero_based_bounds,
+        )
+        .needing(&[Need::ZeroBased])
+        .of_priority(2),
+        Case::verbs(
+            "H0-NULL",
+            "the null region reads as zeros and swallows what is written",
+            &["MR-7"],
+            null_region,
+        )
+        .needing(&[Need::NullMr])
+        .of_priority(2),
+        Case::verbs(
+            "H0-DM",
+            "device memory is written, read and reached from the peer",
+            &["DM-1"],
+            device_memory,
+        )
+        .needing(&[Need::DeviceMemory])
+        .of_priority(2),
+        Case::verbs(
+            "H0-DM-BAD",
+            "device memory ends where it ends, and stays while a region stands on it",
+            &["DM-2"],
+            device_memory_bounds,
+        )
+        .needing(&[Need::DeviceMemory])
+        .of_priority(2),
+        Case::verbs(
+            "E31",
+            "a READ into a region that is deregistered meanwhile ends with LOC_PROT_ERR",
+            &["LOCAL-2"],
+            deregistered_meanwhile,
+        )
+        .of_priority(2),
+    ]
+}
+
+fn based<P: Provider>(pd: &P::Pd, length: usize) -> Result<Region<P>, Failure> {
+    Region::new(pd, Buffer::new(length), full_access() | Access::ZERO_BASED)
+}
+
+fn zero_based<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let pair = scene.pair(&Setup::default())?;
+    let (own, far) = (
+        based::<B::P>(&pair.left.pd, 4096)?,
+        based::<B::P>(&pair.right.pd, 4096)?,
+    );
+    same!(
+        (own.mr.addr(), far.mr.addr()),
+        (0, 0),
+        "addresses of zero-based regions"
+    );
+    own.scribble(1);
+    let at = |region: &Region<B::P>, offset: u64| RemoteAddr {
+        addr: offset,
+        rkey: region.mr.rkey(),
+    };
+    let entry = |offset: u64, length: u32| Sge {
+        addr: offset,
+        length,
+        lkey: own.mr.lkey(),
+    };
+    pair.left.send(1, write(at(&far, 100)), &[entry(1000, 2000)])?;
+    scene.ends_with(&pair.left.send_cq, 1, WcStatus::Success)?;
+    same_bytes(
+        "what was written",
+        &far.buffer.to_vec(100..2100),
+        &own.buffer.to_vec(1000..3000),
+    )?;
+    far.scribble(2);
+    pair.left.send(2, read(at(&far, 0)), &[entry(0, 4096)])?;
+    scene.ends_with(&pair.left.send_cq, 2, WcStatus::Success)?;
+    same_bytes("what was READ", &own.buffer.to_vec(0..4096), &pattern(2, 4096))?;
+    let receive = Sge {
+        addr: 4000,
+        length: 96,
+        lkey: far.mr.lkey(),
+    };
+    pair.right.recv(3, &[receive])?;
+    pair.left.send_inline(4, send(), b"by offset")?;
+    scene.ends_with(&pair.left.send_cq, 4, WcStatus::Success)?;
+    scene.ends_with(&pair.right.recv_cq, 3, WcStatus::Success)?;
+    same_bytes("what was received", &far.buffer.to_vec(4000..4009), b"by offset")
+}
+
+fn zero_based_bounds<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let right = scene.node(Side::Right, &Setup::default())?;
+    let far = based::<B::P>(&right.pd, 4096)?;
+    far.scribble(3);
+    for (what, addr) in [
+        ("the region's address in memory", far.buffer.addr()),
+        ("the last byte and one more", 4095),
+        ("an offset before the start", u64::MAX),
+    ] {
+        let pair = connect_to(scene, &Setup::default(), &right.pd)?;
+        let remote = RemoteAddr {
+            addr,
+            rkey: far.mr.rkey(),
+        };
+        pair.left.send_inline(1, write(remote), b"xx")?;
+        scene
+            .ends_with(&pair.left.send_cq, 1, WcStatus::RemAccessErr)
+            .map_err(|e| e.during(what))?;
+    }
+    same_bytes("memory", &far.buffer.to_vec(0..4096), &pattern(3, 4096))
+}
+
+fn null_region<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let pair = scene.pair(&Setup::default())?;
+    let null = pair.left.pd.alloc_null_mr()?;
+    let nothing = |length: u32| Sge {
+        addr: 0x1234,
+        length,
+        lkey: null.lkey(),
+    };
+    let far = pair.right.region(2000, full_access())?;
+    far.scribble(4);
+    // Sent, it is zeros; between real entries too.
+    let own = pair.left.region(10, full_access())?;
+    own.scribble(5);
+    let sges = [own.sge(0..10), nothing(1500), own.sge(0..5)];
+    pair.left.send(1, write(far.remote(0)), &sges)?;
+    scene.ends_with(&pair.left.send_cq, 1, WcStatus::Success)?;
+    let mut expected = pattern(5, 10);
+    expected.extend(vec![0; 1500]);
+    expected.extend(pattern(5, 5));
+    same_bytes(
+        "a WRITE from the null region",
+        &far.buffer.to_vec(0..1515),
+        &expected,
+    )?;
+    // Received into, it swallows.
+    far.scribble(6);
+    let sges = [nothing(1000), own.sge(0..10)];
+    pair.left.send(2, read(far.remote(0)), &sges)?;
+    scene.ends_with(&pair.left.send_cq, 2, WcStatus::Success)?;
+    same_bytes(
+        "what a READ leaves beside the null region",
+        &own.buffer.to_vec(0..10),
+        &pattern(6, 1010)[1000..],
+    )?;
+    pair.left.recv(3, &[nothing(64), own.sge(0..10)])?;
+    let text = pattern(7, 64);
+    pair.right.send_inline(4, send(), &text)?;
+    scene.ends_with(&pair.right.send_cq, 4, WcStatus::Success)?;
+    let wc = scene.ends_with(&pair.left.recv_cq, 3, WcStatus::Success)?;
+    same!(wc.byte_len, 64, "length of a receive into the null region");
+    null.destroy()?;
+    Ok(())
+}
+
+fn device_memory<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let pair = scene.pair(&Setup::default())?;
+    let dm = scene.context(Side::Right).alloc_dm(4096, 3)?;
+    let mut bytes = [1; 16];
+    dm.read(4080, &mut bytes)?;
+    same!(bytes, [0; 16], "fresh device memory");
+    dm.write(100, &pattern(1, 500))?;
+    let access = full_access() | Access::ZERO_BASED;
+    let mr = pair.right.pd.reg_dm_mr(&dm, 64, 1024, access)?;
+    let remote = |offset: u64| RemoteAddr {
+        addr: offset,
+        rkey: mr.rkey(),
+    };
+    let own = pair.left.region(500, full_access())?;
+    pair.left.send(1, read(remote(36)), &[own.whole()])?;
+    scene.ends_with(&pair.left.send_cq, 1, WcStatus::Success)?;
+    same_bytes(
+        "device memory READ by the peer",
+        &own.buffer.to_vec(0..500),
+        &pattern(1, 500),
+    )?;
+    own.scribble(2);
+    pair.left.send(2, write(remote(524)), &[own.whole()])?;
+    scene.ends_with(&pair.left.send_cq, 2, WcStatus::Success)?;
+    let mut bytes = vec![0; 500];
+    dm.read(588, &mut bytes)?;
+    same_bytes("device memory written by the peer", &bytes, &pattern(2, 500))?;
+    if scene.bed.has(Need::Atomics) {
+        dm.write(64, &7u64.to_ne_bytes())?;
+        let op = SendOp::FetchAdd {
+            remote: remote(0),
+            add: 3,
+        };
+        pair.left.send(3, op, &[own.sge(0..8)])?;
+        scene.ends_with(&pair.left.send_cq, 3, WcStatus::Success)?;
+        let mut word = [0; 8];
+        dm.read(64, &mut word)?;
+        same!(
+            (own.buffer.load_u64(0), u64::from_ne_bytes(word)),
+            (7, 10),
+            "old and new value of an atomic in device memory"
+        );
+    }
+    // And sent from here.
+    let entry = Sge {
+        addr: 36,
+        length: 500,
+        lkey: mr.lkey(),
+    };
+    pair.left.recv(4, &[own.whole()])?;
+    pair.right.send(5, send(), &[entry])?;
+    scene.ends_with(&pair.right.send_cq, 5, WcStatus::Success)?;
+    scene.ends_with(&pair.left.recv_cq, 4, WcStatus::Success)?;
+    same_bytes(
+        "device memory that was sent",
+        &own.buffer.to_vec(0..400),
+        &pattern(1, 500)[..400],
+    )?;
+    pair.left.send(6, write(remote(1020)), &[own.sge(0..5)])?;
+    scene.ends_with(&pair.left.send_cq, 6, WcStatus::RemAccessErr)?;
+    Ok(())
+}
+
+fn device_memory_bounds<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let node = scene.node(Side::Left, &Setup::default())?;
+    let context = scene.context(Side::Left);
+    let dm = context.alloc_dm(256, 0)?;
+    let mut two = [0; 2];
+    check!(
+        dm.read(255, &mut two).is_err(),
+        "two bytes were read from the last one on"
+    );
+    check!(
+        dm.write(255, &two).is_err(),
+        "two bytes were written from the last one on"
+    );
+    check!(
+        dm.write(u64::MAX, &two).is_err(),
+        "bytes were written at the end of all numbers"
+    );
+    let access = full_access() | Access::ZERO_BASED;
+    check!(
+        node.pd.reg_dm_mr(&dm, 1, 256, access).is_err(),
+        "a region beyond the device memory was registered"
+    );
+    check!(
+        context.alloc_dm(0, 0).is_err(),
+        "device memory of no byte was allocated"
+    );
+    let mr = node.pd.reg_dm_mr(&dm, 0, 256, access)?;
+    let dm = match dm.destroy() {
+        Ok(()) => return Err(Failure::new("device memory with a region was freed")),
+        Err(refused) => {
+            same!(refused.error.kind(), ErrorKind::Busy, "error ({})", refused.error);
+            refused.object
+        }
+    };
+    mr.destroy()?;
+    dm.destroy()?;
+    Ok(())
+}
+
+fn deregistered_meanwhile<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    // The READ waits behind the peer, which is not ready yet.
+    let setup = Setup::default();
+    let pair = scene.unconnected(&setup)?;
+    let own = pair.left.region(4096, full_access())?;
+    let far = pair.right.region(4096, full_access())?;
+    far.scribble(1);
+    pair.left.connect(&setup, &pair.right.endpoint)?;
+    pair.left.send(1, read(far.remote(0)), &[own.whole()])?;
+    let Region { mr, buffer } = own;
+    mr.destroy()?;
+    pair.right.connect(&setup, &pair.left.endpoint)?;
+    scene.ends_with(&pair.left.send_cq, 1, WcStatus::LocProtErr)?;
+    pair.left.is_in(QpState::Err)?;
+    same_bytes(
+        "memory that was deregistered",
+        &buffer.to_vec(0..4096),
+        &[0; 4096],
+    )
+}

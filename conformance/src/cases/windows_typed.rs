@@ -1,0 +1,499 @@
+//! Memory windows of type 2: bound and invalidated in the order of the send queue, open to one queue pair.
+
+use verbs_api::{
+    Access, ErrorKind, MemoryWindow, MwType, Object, ProtectionDomain, Provider, QpState, QueuePair, RKey,
+    SendOp, SendWr, WcOpcode, WcStatus,
+};
+
+use super::windows::{bindable, part, through};
+use crate::case::Case;
+use crate::outcome::{CaseResult, Failure};
+use crate::pair::{Pair, Region, Setup, full_access, pattern, read, same_bytes, write};
+use crate::scene::Scene;
+use crate::testbed::{Need, Side, Testbed};
+use crate::{check, same};
+
+pub(super) const NEEDS: &[Need] = &[Need::MwType2];
+
+/// The cases of this file.
+pub fn cases<B: Testbed>() -> Vec<Case<B>> {
+    vec![
+        Case::verbs(
+            "H5",
+            "a window of type 2 takes any low byte of its key, and no other upper part",
+            &["MW-5"],
+            key_byte,
+        )
+        .needing(NEEDS)
+        .of_priority(2),
+        Case::verbs(
+            "H8",
+            "a window of type 2 opens its part to the queue pair that bound it",
+            &["MW-1", "MW-6"],
+            one_queue_pair,
+        )
+        .needing(NEEDS),
+        Case::verbs(
+            "H8-TWICE",
+            "binding a bound window of type 2 again fails",
+            &["MW-7"],
+            bound_twice,
+        )
+        .needing(NEEDS),
+        Case::verbs(
+            "H7-TYPE2",
+            "a bind of type 2 that may not be fails",
+            &["MW-3"],
+            bad_binds,
+        )
+        .needing(NEEDS),
+        Case::verbs(
+            "H9",
+            "a local invalidate closes a window of type 2, which can then be bound again",
+            &["INV-2"],
+            invalidate,
+        )
+        .needing(NEEDS),
+        Case::verbs(
+            "H9-TYPE1",
+            "a local invalidate of a window of type 1, or of no key, fails",
+            &["INV-3"],
+            bad_invalidates,
+        )
+        .needing(&[Need::MwType1, Need::MwType2]),
+        Case::verbs(
+            "H12",
+            "rights of queue pair and window both count",
+            &["MW-1", "ACCESS-2"],
+            every_right,
+        )
+        .needing(NEEDS)
+        .of_priority(2),
+        Case::verbs(
+            "H13",
+            "a window whose queue pair is gone holds nothing back",
+            &["MW-8"],
+            queue_pair_gone,
+        )
+        .needing(NEEDS)
+        .of_priority(2),
+        Case::verbs(
+            "H16",
+            "a region under a window of type 2 stays, or takes the window along",
+            &["MW-9"],
+            region_under_window,
+        )
+        .needing(NEEDS)
+        .of_priority(2),
+        Case::verbs(
+            "H17",
+            "a local invalidate on another queue pair fails and leaves the window",
+            &["INV-3"],
+            foreign_invalidate,
+        )
+        .needing(NEEDS)
+        .of_priority(2),
+        Case::verbs(
+            "H18",
+            "a window of type 2 cannot be bound to no byte",
+            &["MW-3"],
+            no_byte,
+        )
+        .needing(NEEDS)
+        .of_priority(2),
+    ]
+}
+
+pub(super) fn rights() -> Access {
+    Access::REMOTE_READ | Access::REMOTE_WRITE
+}
+
+/// The key with the next low byte.
+pub(super) fn next_key(rkey: RKey) -> RKey {
+    RKey((rkey.0 & !0xff) | (rkey.0.wrapping_add(1) & 0xff))
+}
+
+/// Bind `range` of `far` on the right end and wait; the key.
+pub(super) fn bind<B: Testbed>(
+    scene: &mut Scene<B>,
+    pair: &Pair<B::P>,
+    mw: &<B::P as Provider>::Mw,
+    far: &Region<B::P>,
+    range: std::ops::Range<usize>,
+    access: Access,
+) -> Result<RKey, Failure> {
+    let rkey = next_key(mw.rkey());
+    bind_as(scene, pair, mw, rkey, far, range, access)?;
+    Ok(rkey)
+}
+
+#[allow(clippy::too_many_arguments, reason = "a bind names all of them")]
+fn bind_as<B: Testbed>(
+    scene: &mut Scene<B>,
+    pair: &Pair<B::P>,
+    mw: &<B::P as Provider>::Mw,
+    rkey: RKey,
+    far: &Region<B::P>,
+    range: std::ops::Range<usize>,
+    access: Access,
+) -> CaseResult {
+    let bind = part(far, range, access);
+    pair.right.send(800, SendOp::BindMw { mw, rkey, bind }, &[])?;
+    let wc = scene
+        .ends_with(&pair.right.send_cq, 800, WcStatus::Success)
+        .map_err(|e| e.during("binding a window"))?;
+    same!(wc.opcode, WcOpcode::BindMw, "opcode of a bind");
+    Ok(())
+}
+
+/// The left end WRITEs 8 bytes; how it ended.
+pub(super) fn write_ends<B: Testbed>(
+    scene: &mut Scene<B>,
+    pair: &Pair<B::P>,
+    far: &Region<B::P>,
+    rkey: RKey,
+    offset: usize,
+) -> Result<WcStatus, Failure> {
+    pair.left
+        .send_inline(700, write(through(far, rkey, offset)), b"through!")?;
+    Ok(scene.completion(&pair.left.send_cq)?.status)
+}
+
+/// A request on the right end's send queue must fail: refused when posted, or with one of `statuses` and the end of
+/// the queue pair.
+pub(super) fn fails<B: Testbed>(
+    scene: &mut Scene<B>,
+    pair: &Pair<B::P>,
+    op: SendOp<'_, B::P>,
+    statuses: &[WcStatus],
+    what: &str,
+) -> CaseResult {
+    match pair.right.qp.post_send(&[SendWr::new(810, op, &[])]) {
+        Err(refused) => {
+            check!(
+                matches!(refused.error.kind(), ErrorKind::Invalid | ErrorKind::Permission),
+                "{what} must be refused with EINVAL or EPERM, not {}",
+                refused.error
+            );
+            pair.right.is_in(QpState::Rts)
+        }
+        Ok(()) => {
+            let wc = scene
+                .completion(&pair.right.send_cq)
+                .map_err(|e| e.during(what))?;
+            check!(
+                statuses.contains(&wc.status),
+                "{what} must end with one of {statuses:?}, it ended with {:?}",
+                wc.status
+            );
+            pair.right.is_in(QpState::Err).map_err(|e| e.during(what))
+        }
+    }
+}
+
+fn key_byte<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let pair = scene.pair(&Setup::default())?;
+    let far = pair.right.region(64, bindable())?;
+    let mw = pair.right.pd.alloc_mw(MwType::Type2)?;
+    let upper = mw.rkey().0 & !0xff;
+    for low in [0u32, 1, 0x7f, 0xff] {
+        let rkey = RKey(upper | low);
+        bind_as(scene, &pair, &mw, rkey, &far, 0..64, rights())?;
+        same!(
+            write_ends(scene, &pair, &far, rkey, 0)?,
+            WcStatus::Success,
+            "WRITE under the key {rkey:x?}"
+        );
+        pair.right.send(1, SendOp::LocalInvalidate { rkey }, &[])?;
+        scene.ends_with(&pair.right.send_cq, 1, WcStatus::Success)?;
+    }
+    let (mw, bind) = (&mw, part(&far, 0..64, rights()));
+    let rkey = RKey(upper ^ 0x1_0000);
+    fails(
+        scene,
+        &pair,
+        SendOp::BindMw { mw, rkey, bind },
+        &[WcStatus::MwBindErr],
+        "binding under a key with another upper part",
+    )
+}
+
+fn one_queue_pair<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let pair = scene.pair(&Setup::default())?;
+    let far = pair.right.region(4096, bindable())?;
+    far.scribble(2);
+    let mw = pair.right.pd.alloc_mw(MwType::Type2)?;
+    same!(mw.mw_type(), MwType::Type2, "type of the window");
+    let rkey = bind(scene, &pair, &mw, &far, 1024..2048, rights())?;
+    let own = pair.left.region(1024, full_access())?;
+    pair.left
+        .send(1, read(through(&far, rkey, 1024)), &[own.whole()])?;
+    scene.ends_with(&pair.left.send_cq, 1, WcStatus::Success)?;
+    same_bytes(
+        "what the window shows",
+        &own.buffer.to_vec(0..1024),
+        &pattern(2, 4096)[1024..2048],
+    )?;
+    same!(
+        write_ends(scene, &pair, &far, rkey, 2040)?,
+        WcStatus::Success,
+        "WRITE to the end of the window"
+    );
+    // Another queue pair of the same domain is not the one that bound it.
+    let other = super::windows::connect_to(scene, &Setup::default(), &pair.right.pd)?;
+    same!(
+        write_ends(scene, &other, &far, rkey, 1024)?,
+        WcStatus::RemAccessErr,
+        "WRITE through another queue pair"
+    );
+    same!(
+        write_ends(scene, &pair, &far, rkey, 2041)?,
+        WcStatus::RemAccessErr,
+        "WRITE beyond the end of the window"
+    );
+    Ok(())
+}
+
+fn bound_twice<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    for same_key in [true, false] {
+        let pair = scene.pair(&Setup::default())?;
+        let far = pair.right.region(64, bindable())?;
+        let mw = pair.right.pd.alloc_mw(MwType::Type2)?;
+        let first = bind(scene, &pair, &mw, &far, 0..64, rights())?;
+        let rkey = if same_key { first } else { next_key(first) };
+        let bind = part(&far, 0..32, rights());
+        let op = SendOp::BindMw { mw: &mw, rkey, bind };
+        fails(scene, &pair, op, &[WcStatus::MwBindErr], "binding a bound window")?;
+    }
+    Ok(())
+}
+
+fn bad_binds<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let foreign = scene.node(Side::Right, &Setup::default())?;
+    let attempts: [(&str, Access, std::ops::Range<usize>, Access, bool); 5] = [
+        ("a region without MW_BIND", full_access(), 0..64, rights(), false),
+        (
+            "write without LOCAL_WRITE",
+            Access::MW_BIND,
+            0..64,
+            Access::REMOTE_WRITE,
+            false,
+        ),
+        (
+            "atomics without LOCAL_WRITE",
+            Access::MW_BIND,
+            0..64,
+            Access::REMOTE_ATOMIC,
+            false,
+        ),
+        ("a range beyond the region", bindable(), 0..129, rights(), false),
+        ("a region of another domain", bindable(), 0..64, rights(), true),
+    ];
+    for (what, mr_access, range, access, elsewhere) in attempts {
+        let pair = scene.pair(&Setup::default())?;
+        let owner = if elsewhere { &foreign } else { &pair.right };
+        let far = owner.region(128, mr_access)?;
+        let mw = pair.right.pd.alloc_mw(MwType::Type2)?;
+        let rkey = next_key(mw.rkey());
+        let bind = part(&far, range, access);
+        let op = SendOp::BindMw { mw: &mw, rkey, bind };
+        fails(scene, &pair, op, &[WcStatus::MwBindErr], what)?;
+    }
+    Ok(())
+}
+
+fn invalidate<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let pair = scene.pair(&Setup::default())?;
+    let far = pair.right.region(64, bindable())?;
+    let mw = pair.right.pd.alloc_mw(MwType::Type2)?;
+    let first = bind(scene, &pair, &mw, &far, 0..64, rights())?;
+    same!(
+        write_ends(scene, &pair, &far, first, 0)?,
+        WcStatus::Success,
+        "WRITE before the invalidate"
+    );
+    pair.right.send(1, SendOp::LocalInvalidate { rkey: first }, &[])?;
+    let wc = scene.ends_with(&pair.right.send_cq, 1, WcStatus::Success)?;
+    same!(wc.opcode, WcOpcode::LocalInv, "opcode of a local invalidate");
+    let second = next_key(first);
+    bind_as(scene, &pair, &mw, second, &far, 0..32, rights())?;
+    same!(
+        write_ends(scene, &pair, &far, second, 0)?,
+        WcStatus::Success,
+        "WRITE under the new key"
+    );
+    same!(
+        write_ends(scene, &pair, &far, first, 0)?,
+        WcStatus::RemAccessErr,
+        "WRITE under the invalidated key"
+    );
+    Ok(())
+}
+
+/// Statuses with which providers end an invalidate that may not be.
+const INVALIDATE_FAILS: &[WcStatus] = &[
+    WcStatus::MwBindErr,
+    WcStatus::LocQpOpErr,
+    WcStatus::LocProtErr,
+    WcStatus::LocAccessErr,
+];
+
+fn bad_invalidates<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let pair = scene.pair(&Setup::default())?;
+    let far = pair.right.region(64, bindable())?;
+    let mut mw = pair.right.pd.alloc_mw(MwType::Type1)?;
+    let rkey = pair
+        .right
+        .qp
+        .bind_mw(&mut mw, 1, &part(&far, 0..64, rights()), true)?;
+    scene.ends_with(&pair.right.send_cq, 1, WcStatus::Success)?;
+    let op = SendOp::LocalInvalidate { rkey };
+    fails(
+        scene,
+        &pair,
+        op,
+        INVALIDATE_FAILS,
+        "invalidating a window of type 1",
+    )?;
+    let again = super::windows::connect_to(scene, &Setup::default(), &pair.right.pd)?;
+    same!(
+        write_ends(scene, &again, &far, rkey, 0)?,
+        WcStatus::Success,
+        "WRITE through the window of type 1 afterwards"
+    );
+    let op = SendOp::LocalInvalidate {
+        rkey: RKey(rkey.0 ^ 0x55_0000),
+    };
+    fails(
+        scene,
+        &again,
+        op,
+        INVALIDATE_FAILS,
+        "invalidating a key that is none",
+    )
+}
+
+fn every_right<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let atomics = scene.bed.has(Need::Atomics);
+    let flags = [Access::REMOTE_READ, Access::REMOTE_WRITE, Access::REMOTE_ATOMIC];
+    for flag in flags {
+        if flag == Access::REMOTE_ATOMIC && !atomics {
+            continue;
+        }
+        let others = flags.into_iter().collect::<Access>() - flag;
+        for (on_qp, on_window) in [(true, true), (true, false), (false, true), (false, false)] {
+            let given = |on: bool| if on { others | flag } else { others };
+            let pair = scene.pair(&Setup {
+                access: given(on_qp),
+                ..Setup::default()
+            })?;
+            let far = pair.right.region(64, bindable())?;
+            let mw = pair.right.pd.alloc_mw(MwType::Type2)?;
+            let rkey = bind(scene, &pair, &mw, &far, 0..64, given(on_window))?;
+            let remote = through(&far, rkey, 0);
+            let op = match flag {
+                Access::REMOTE_READ => read(remote),
+                Access::REMOTE_WRITE => write(remote),
+                _ => SendOp::FetchAdd { remote, add: 1 },
+            };
+            let own = pair.left.region(8, full_access())?;
+            pair.left.send(1, op, &[own.whole()])?;
+            let expected = match (on_qp, on_window) {
+                (true, true) => WcStatus::Success,
+                (true, false) => WcStatus::RemAccessErr,
+                (false, _) => WcStatus::RemInvReqErr,
+            };
+            scene.ends_with(&pair.left.send_cq, 1, expected).map_err(|e| {
+                e.during(format!(
+                    "{flag:?}: on the queue pair {on_qp}, on the window {on_window}"
+                ))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn queue_pair_gone<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let pair = scene.pair(&Setup::default())?;
+    let far = pair.right.region(64, bindable())?;
+    let mw = pair.right.pd.alloc_mw(MwType::Type2)?;
+    let rkey = bind(scene, &pair, &mw, &far, 0..64, rights())?;
+    let Pair { left, right, .. } = pair;
+    right.qp.destroy()?;
+    left.qp.destroy()?;
+    let other = super::windows::connect_to(scene, &Setup::default(), &right.pd)?;
+    same!(
+        write_ends(scene, &other, &far, rkey, 0)?,
+        WcStatus::RemAccessErr,
+        "WRITE through the window of a queue pair that is gone"
+    );
+    // The region may need the window to go first; then it goes.
+    let Region { mr, .. } = far;
+    match mr.destroy() {
+        Ok(()) => mw.destroy()?,
+        Err(refused) => {
+            same!(refused.error.kind(), ErrorKind::Busy, "error ({})", refused.error);
+            mw.destroy()?;
+            refused.object.destroy()?;
+        }
+    }
+    Ok(())
+}
+
+fn region_under_window<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let pair = scene.pair(&Setup::default())?;
+    let far = pair.right.region(64, bindable())?;
+    let mw = pair.right.pd.alloc_mw(MwType::Type2)?;
+    let rkey = bind(scene, &pair, &mw, &far, 0..64, rights())?;
+    let target = through(&far, rkey, 0);
+    let Region { mr, buffer: _buffer } = far;
+    let (kept, expected) = match mr.destroy() {
+        Ok(()) => (None, WcStatus::RemAccessErr),
+        Err(refused) => {
+            check!(
+                matches!(refused.error.kind(), ErrorKind::Busy | ErrorKind::Invalid),
+                "error of deregistering a region under a window: {}",
+                refused.error
+            );
+            (Some(refused.object), WcStatus::Success)
+        }
+    };
+    pair.left.send_inline(1, write(target), b"window")?;
+    scene.ends_with(&pair.left.send_cq, 1, expected)?;
+    mw.destroy()?;
+    if let Some(mr) = kept {
+        mr.destroy()?;
+    }
+    Ok(())
+}
+
+fn foreign_invalidate<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let pair = scene.pair(&Setup::default())?;
+    let far = pair.right.region(64, bindable())?;
+    let mw = pair.right.pd.alloc_mw(MwType::Type2)?;
+    let rkey = bind(scene, &pair, &mw, &far, 0..64, rights())?;
+    let other = super::windows::connect_to(scene, &Setup::default(), &pair.right.pd)?;
+    fails(
+        scene,
+        &other,
+        SendOp::LocalInvalidate { rkey },
+        INVALIDATE_FAILS,
+        "invalidating another queue pair's window",
+    )?;
+    same!(
+        write_ends(scene, &pair, &far, rkey, 0)?,
+        WcStatus::Success,
+        "WRITE through the window afterwards"
+    );
+    scene.still_works(&pair)
+}
+
+fn no_byte<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let pair = scene.pair(&Setup::default())?;
+    let far = pair.right.region(64, bindable())?;
+    let mw = pair.right.pd.alloc_mw(MwType::Type2)?;
+    let rkey = next_key(mw.rkey());
+    let bind = part(&far, 0..0, rights());
+    let op = SendOp::BindMw { mw: &mw, rkey, bind };
+    fails(scene, &pair, op, &[WcStatus::MwBindErr], "binding to no byte")
+}

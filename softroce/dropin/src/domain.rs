@@ -1,0 +1,71 @@
+//! Thread domains and parent domains: hints about who uses what, which the card has no use for.
+
+use std::ffi::c_int;
+
+use verbs_api::{Error, ProtectionDomain as _};
+use verbs_sys::*;
+
+use crate::context;
+use crate::entry::{number, pointer, value};
+use crate::handle::Handle;
+use crate::memory::PdHandle;
+
+type TdHandle = Handle<ibv_td, ()>;
+
+/// `alloc_td` of the second table.
+///
+/// # Safety
+/// `context` is NULL or open, `init` NULL or valid.
+pub(crate) unsafe extern "C" fn alloc_td(
+    context: *mut ibv_context,
+    init: *mut ibv_td_init_attr,
+) -> *mut ibv_td {
+    pointer("ibv_alloc_td", || {
+        // SAFETY: the caller's promise.
+        let init = unsafe {
+            context::object(context)?;
+            value(init, "the attributes")?
+        };
+        if init.comp_mask != 0 {
+            return Err(Error::invalid("a thread domain has no attributes"));
+        }
+        Ok(TdHandle::hand_out(ibv_td { context }, (), ()))
+    })
+}
+
+/// `dealloc_td` of the second table.
+///
+/// # Safety
+/// `td` is NULL or alive, and not used afterwards.
+pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
+    // SAFETY: the caller's promise.
+    number("ibv_dealloc_td", || unsafe {
+        TdHandle::destroy(td, "the thread domain", |()| Ok(()))
+    })
+}
+
+/// `alloc_parent_domain` of the second table. It goes by `ibv_dealloc_pd`.
+///
+/// # Safety
+/// `context` is NULL or open, `init` NULL or valid, its domain NULL or alive.
+pub(crate) unsafe extern "C" fn alloc_parent_domain(
+    context: *mut ibv_context,
+    init: *mut ibv_parent_domain_init_attr,
+) -> *mut ibv_pd {
+    const ALLOCATORS: u32 = 1;
+    const PD_CONTEXT: u32 = 1 << 1;
+    pointer("ibv_alloc_parent_domain", || {
+        // SAFETY: the caller's promise.
+        let init: &ibv_parent_domain_init_attr = unsafe { value(init, "the attributes") }?;
+        if init.comp_mask & !(ALLOCATORS | PD_CONTEXT) != 0 {
+            return Err(Error::invalid(format!(
+                "a parent domain has no attributes {:#x}",
+                init.comp_mask
+            )));
+        }
+        // SAFETY: the caller's promise. The allocators are not needed: nothing lies in a program's memory.
+        let below = unsafe { PdHandle::object(init.pd, "the protection domain") }?;
+        let parent = below.parent_domain()?;
+        Ok(PdHandle::hand_out(ibv_pd { context, handle: 0 }, parent, ()))
+    })
+}

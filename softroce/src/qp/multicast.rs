@@ -1,0 +1,61 @@
+//! Queue pairs in multicast groups.
+
+use std::sync::{MutexGuard, PoisonError};
+
+use softroce_engine::Membership;
+use verbs_api::{Gid, Result};
+
+use super::Qp;
+use crate::card::Card;
+
+impl Qp {
+    pub(super) fn lock_groups(&self) -> MutexGuard<'_, Vec<Gid>> {
+        self.shared.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Attach it to a group. When the fabric cannot join, the queue pair is not attached.
+    pub(super) fn attach(&self, group: Gid) -> Result<()> {
+        self.device.check_owner()?;
+        let mut groups = self.lock_groups();
+        self.device.verb(|card, _| {
+            let Membership::Join(address) = card.engine.attach_mcast(self.qpn, group)? else {
+                return Ok(());
+            };
+            card.fabric.join(address).inspect_err(|_| {
+                // It was attached just now, so this cannot fail; and the fabric has nothing to leave.
+                let _ = card.engine.detach_mcast(self.qpn, group);
+            })
+        })?;
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+        Ok(())
+    }
+
+    /// Detach it.
+    pub(super) fn detach(&self, group: Gid) -> Result<()> {
+        self.device.check_owner()?;
+        let mut groups = self.lock_groups();
+        self.device.verb(|card, _| leave(card, self.qpn, group))?;
+        groups.retain(|other| *other != group);
+        Ok(())
+    }
+
+    /// Detach it from all groups: its handle is being dropped.
+    pub(super) fn detach_all(&self) {
+        let groups = std::mem::take(&mut *self.lock_groups());
+        for group in groups {
+            let _ = self.device.verb(|card, _| leave(card, self.qpn, group));
+        }
+    }
+}
+
+fn leave(card: &mut Card, qpn: u32, group: Gid) -> Result<()> {
+    if let Membership::Leave(address) = card.engine.detach_mcast(qpn, group)?
+        && let Err(error) = card.fabric.leave(address)
+    {
+        // What still arrives for the group finds nobody attached.
+        tracing::warn!(%error, %address, "the fabric does not leave a multicast group");
+    }
+    Ok(())
+}
