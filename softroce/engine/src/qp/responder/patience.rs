@@ -159,9 +159,9 @@ mod tests {
             let start = 1000 * round;
             patience.begins(at(start));
             patience.goes_on(at(start + 30));
-            let ripe = patience.goes_on(at(start + 60));
-            if round >= 4 && round % 5 == 4 {
-                patience.ends(at(start + 100));
+            let ripe = patience.goes_on(at(start + 70));
+            if round % 5 == 4 {
+                patience.ends(at(start + 110));
                 let now = at(start + 200);
                 assert!(patience.begins(now) > now, "round {round}");
             } else {
