@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod bad_arguments;
+mod bandwidth;
 mod captures;
 mod conformance;
 mod many_processes;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         many_processes::cases(),
         pauses::cases(),
         targets::cases(),
+        bandwidth::cases(),
         captures::cases(),
         verbs_tools::cases(),
         port_events::cases(),

@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 
 use roce_wire::{Msn, NakCode, OpcodeInfo, Operation, Packet, Position, Psn, Syndrome};
-use verbs_api::{EventKind, QpState};
+use verbs_api::{EventKind, QpState, QpType};
 
 use super::Qp;
 use super::resources::Resources;
@@ -18,6 +18,7 @@ use crate::shared::Shared;
 use patience::Patience;
 
 mod checks;
+mod datagram;
 mod duplicate;
 mod execute;
 mod fault;
@@ -36,8 +37,6 @@ const CNP_INTERVAL_NS: u64 = 50_000;
 pub(super) struct Responder {
     /// The PSN of the next request.
     expected: Seq,
-    /// UC: where the message begins that came last, or is under way.
-    message_start: Seq,
     /// Messages completed.
     msn: Msn,
     /// After a NAK: say nothing more until the expected PSN arrives.
@@ -119,7 +118,6 @@ impl Responder {
     pub(super) fn new(first: u32, resources: u8, ack_delay_ns: u64) -> Self {
         Responder {
             expected: Seq::start(first),
-            message_start: Seq::start(first),
             resources: Resources::new(resources),
             ack_delay_ns,
             ..Responder::default()
@@ -310,9 +308,11 @@ impl Qp {
         }
     }
 
-    /// While the own socket fills up, ask senders to slow down. One alone is bounded by its own window, which fits.
+    /// While the own socket fills up, ask senders to slow down. One alone is bounded by its own window, which fits; one
+    /// that is not acknowledged has none.
     fn note_pressure(&mut self, shared: &mut Shared, packet: &Packet<'_>) {
-        if !shared.is_pressed || !packet.headers.bth.ack_request {
+        let is_acknowledged = self.id.qp_type != QpType::Uc;
+        if !shared.is_pressed || (is_acknowledged && !packet.headers.bth.ack_request) {
             return;
         }
         let cnp = &mut self.responder.cnp;
@@ -321,7 +321,7 @@ impl Qp {
             .is_none_or(|last| shared.now.since(last) >= CNP_INTERVAL_NS)
         {
             cnp.last = Some(shared.now);
-            cnp.is_due = shared.peers.are_several_awake(shared.now);
+            cnp.is_due = !is_acknowledged || shared.peers.are_several_awake(shared.now);
             if cnp.is_due {
                 self.make_ready(shared);
             }

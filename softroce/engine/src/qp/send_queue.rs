@@ -1,192 +1,11 @@
 //! The send queue: a ring of work requests, allocated once.
 
-use roce_wire::{Feth, FlushPlacement, FlushSelectivity, Srqn};
-use verbs_api::{Error, MwType, Payload, RKey, RemoteAddr, Result, SendFlags, Sge, WcOpcode, WcStatus};
+use roce_wire::{Qpn, Srqn};
+use verbs_api::{Payload, QpCap, SendFlags, Sge, WcStatus};
 
-use crate::memory::{Bind, check_window_access};
+use super::operation::{Operation, SendTail};
 use crate::psn::Seq;
-use crate::{SendOperation, SendRequest};
-
-/// What a queued request does: the operations of a reliable connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
-    Send {
-        tail: SendTail,
-    },
-    Write {
-        remote: RemoteAddr,
-        imm: Option<u32>,
-    },
-    Read {
-        remote: RemoteAddr,
-    },
-    CompareSwap {
-        remote: RemoteAddr,
-        compare: u64,
-        swap: u64,
-    },
-    FetchAdd {
-        remote: RemoteAddr,
-        add: u64,
-    },
-    /// `word` when it was given inline.
-    AtomicWrite {
-        remote: RemoteAddr,
-        word: Option<[u8; 8]>,
-    },
-    Flush {
-        remote: RemoteAddr,
-        length: u32,
-        feth: Feth,
-    },
-    LocalInvalidate {
-        rkey: RKey,
-    },
-    Bind(Bind),
-}
-
-/// What the last packet of a SEND carries besides data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SendTail {
-    Plain,
-    Immediate(u32),
-    Invalidate(RKey),
-}
-
-impl Operation {
-    /// What a request asks for. EOPNOTSUPP for operations that are not offered; EINVAL for a FLUSH to an unknown place
-    /// and for a window with rights that none has.
-    pub(crate) fn of(op: &SendOperation) -> Result<Operation> {
-        Ok(match *op {
-            SendOperation::Send { imm: None } => Operation::Send {
-                tail: SendTail::Plain,
-            },
-            SendOperation::Send { imm: Some(imm) } => Operation::Send {
-                tail: SendTail::Immediate(imm),
-            },
-            SendOperation::SendWithInvalidate { rkey } => Operation::Send {
-                tail: SendTail::Invalidate(rkey),
-            },
-            SendOperation::Write { remote, imm } => Operation::Write { remote, imm },
-            SendOperation::Read { remote } => Operation::Read { remote },
-            SendOperation::CompareSwap {
-                remote,
-                compare,
-                swap,
-            } => Operation::CompareSwap {
-                remote,
-                compare,
-                swap,
-            },
-            SendOperation::FetchAdd { remote, add } => Operation::FetchAdd { remote, add },
-            SendOperation::AtomicWrite { remote } => Operation::AtomicWrite { remote, word: None },
-            SendOperation::Flush {
-                remote,
-                length,
-                placement,
-                whole_mr,
-            } => Operation::Flush {
-                remote,
-                length,
-                feth: feth(placement, whole_mr)?,
-            },
-            SendOperation::LocalInvalidate { rkey } => Operation::LocalInvalidate { rkey },
-            SendOperation::BindMw {
-                mw,
-                rkey,
-                mr,
-                addr,
-                length,
-                access,
-            } => {
-                check_window_access(access)?;
-                Operation::Bind(Bind {
-                    mw,
-                    mw_type: MwType::Type2,
-                    rkey,
-                    mr,
-                    addr,
-                    length,
-                    access,
-                })
-            }
-            SendOperation::SendTo { .. } => {
-                return Err(Error::unsupported("datagrams on a connected queue pair"));
-            }
-        })
-    }
-
-    /// The responder gives an answer of its own, and holds a resource for it: READs, atomics, ATOMIC WRITE, FLUSH.
-    pub(crate) fn has_response(&self) -> bool {
-        match self {
-            Operation::Read { .. }
-            | Operation::CompareSwap { .. }
-            | Operation::FetchAdd { .. }
-            | Operation::AtomicWrite { .. }
-            | Operation::Flush { .. } => true,
-            Operation::Send { .. }
-            | Operation::Write { .. }
-            | Operation::LocalInvalidate { .. }
-            | Operation::Bind(_) => false,
-        }
-    }
-
-    /// That answer has data: READs and atomics.
-    pub(crate) fn returns_data(&self) -> bool {
-        self.is_atomic() || matches!(self, Operation::Read { .. })
-    }
-
-    /// Compare-and-swap and fetch-and-add.
-    pub(crate) fn is_atomic(&self) -> bool {
-        matches!(self, Operation::CompareSwap { .. } | Operation::FetchAdd { .. })
-    }
-
-    /// Nothing goes on the wire: binds and invalidations.
-    pub(crate) fn is_local(&self) -> bool {
-        matches!(self, Operation::LocalInvalidate { .. } | Operation::Bind(_))
-    }
-
-    /// SENDs and WRITEs.
-    pub(crate) fn sends_message(&self) -> bool {
-        matches!(self, Operation::Send { .. } | Operation::Write { .. })
-    }
-
-    /// Whether the payload means something: data to send, or where data shall go.
-    fn has_payload(&self) -> bool {
-        !self.is_local() && !matches!(self, Operation::Flush { .. })
-    }
-
-    pub(crate) fn wc_opcode(&self) -> WcOpcode {
-        match self {
-            Operation::Send { .. } => WcOpcode::Send,
-            Operation::Write { .. } => WcOpcode::RdmaWrite,
-            Operation::Read { .. } => WcOpcode::RdmaRead,
-            Operation::CompareSwap { .. } => WcOpcode::CompSwap,
-            Operation::FetchAdd { .. } => WcOpcode::FetchAdd,
-            Operation::AtomicWrite { .. } => WcOpcode::AtomicWrite,
-            Operation::Flush { .. } => WcOpcode::Flush,
-            Operation::LocalInvalidate { .. } => WcOpcode::LocalInv,
-            Operation::Bind(_) => WcOpcode::BindMw,
-        }
-    }
-}
-
-fn feth(placement: u32, whole_mr: bool) -> Result<Feth> {
-    let known = u8::try_from(placement).ok().map(FlushPlacement::new);
-    match known.filter(|known| known.is_valid() && u32::from(known.value()) == placement) {
-        Some(placement) => Ok(Feth {
-            placement,
-            selectivity: if whole_mr {
-                FlushSelectivity::REGION
-            } else {
-                FlushSelectivity::RANGE
-            },
-        }),
-        None => Err(Error::invalid(format!(
-            "FLUSH to placement {placement:#x}; it is 1 (global visibility), 2 (persistence) or both"
-        ))),
-    }
-}
+use crate::{Path, SendOperation, SendRequest};
 
 /// Where a request's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,12 +36,24 @@ pub(crate) struct SendWqe {
     pub(crate) is_asked_again: bool,
 }
 
+/// Where a datagram goes, and the key that opens the receiver.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Destination {
+    /// `None` only where no request stands.
+    pub(crate) path: Option<Path>,
+    pub(crate) qpn: Qpn,
+    /// As it was posted.
+    pub(crate) qkey: u32,
+}
+
 /// The ring. Requests are named by a number that only grows.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     ring: Box<[SendWqe]>,
     sges: Box<[Sge]>,
     inline: Box<[u8]>,
+    /// Where datagrams go, one a request; other services have none.
+    destinations: Box<[Destination]>,
     depth: u32,
     max_sge: usize,
     max_inline: usize,
@@ -262,7 +93,8 @@ pub(crate) enum Refusal {
 pub(crate) const MAX_MESSAGE_BYTES: u64 = 1 << 31;
 
 impl SendQueue {
-    pub(crate) fn new(depth: u32, max_sge: u32, max_inline: u32) -> Self {
+    pub(crate) fn new(cap: &QpCap, has_destinations: bool) -> Self {
+        let (depth, max_sge, max_inline) = (cap.max_send_wr, cap.max_send_sge, cap.max_inline_data);
         let slots = depth.max(1).next_power_of_two() as usize;
         let empty = SendWqe {
             wr_id: 0,
@@ -282,6 +114,8 @@ impl SendQueue {
             ring: vec![empty; slots].into_boxed_slice(),
             sges: vec![Sge::default(); slots * max_sge as usize].into_boxed_slice(),
             inline: vec![0; slots * max_inline as usize].into_boxed_slice(),
+            destinations: vec![Destination::default(); if has_destinations { slots } else { 0 }]
+                .into_boxed_slice(),
             depth,
             max_sge: max_sge as usize,
             max_inline: max_inline as usize,
@@ -324,7 +158,7 @@ impl SendQueue {
         request: &SendRequest<'_>,
         mut op: Operation,
         is_signaled: bool,
-    ) -> std::result::Result<(), Refusal> {
+    ) -> Result<(), Refusal> {
         if self.tail - self.head >= u64::from(self.depth) {
             return Err(Refusal::Full { depth: self.depth });
         }
@@ -385,6 +219,19 @@ impl SendQueue {
         wqe.srq = request.xrc_srqn.and_then(Srqn::new);
         wqe.source = source;
         wqe.is_asked_again = false;
+        if let SendOperation::SendTo {
+            ah,
+            remote_qpn,
+            remote_qkey,
+            ..
+        } = request.op
+        {
+            self.destinations[slot] = Destination {
+                path: Some(ah.path),
+                qpn: Qpn::new(remote_qpn).unwrap_or_default(),
+                qkey: remote_qkey,
+            };
+        }
         self.tail += 1;
         Ok(())
     }
@@ -399,6 +246,11 @@ impl SendQueue {
     /// Forget everything.
     pub(crate) fn clear(&mut self) {
         self.head = self.tail;
+    }
+
+    /// Where a datagram goes.
+    pub(crate) fn destination(&self, number: u64) -> &Destination {
+        &self.destinations[self.slot(number)]
     }
 
     /// The inline bytes of a request, or its entries.
