@@ -143,6 +143,7 @@ impl Engine {
             reads: ReadBudget::new(config.receive_buffer_bytes),
             ready: Default::default(),
             acks: Default::default(),
+            acks_ripen: Time::ZERO,
             overflowed: VecDeque::with_capacity(8),
             ack_delay_ns: config.ack_delay_ns,
             is_pressed: false,
