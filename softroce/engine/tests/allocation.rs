@@ -1,7 +1,5 @@
 //! After set-up the data path allocates nothing.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::net::IpAddr;
 
 use softroce_engine::{
@@ -13,28 +11,10 @@ use verbs_api::{
     RecvWr, RemoteAddr, SendFlags, Sge, SqSigType,
 };
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
+#[path = "bench/counting.rs"]
+mod counting;
 
-struct Counting;
-
-// SAFETY: all calls go to the system's allocator unchanged; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use counting::allocations;
 
 const BYTES: usize = 1 << 20;
 const MESSAGE: usize = 100_000;
@@ -316,11 +296,11 @@ fn check(a: Kind, b: Kind) {
     connect(&mut a, ip_b, &qpns_b);
     connect(&mut b, ip_a, &qpns_a);
     let (mut now, mut counter) = (Time::ZERO, 0);
-    let before = ALLOCATIONS.with(Cell::get);
+    let before = allocations();
     for lose in [u64::MAX, 97, 31] {
         post_all(&mut a, &mut b, now);
         run(&mut a, &mut b, &mut now, &mut counter, lose);
     }
-    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
+    assert_eq!(allocations() - before, 0);
     assert!(a.engine.counters().retransmitted_bytes > 0);
 }

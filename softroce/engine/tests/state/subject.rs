@@ -24,7 +24,13 @@ pub const PEER_PSN: u32 = 0x111;
 const PEER_SRQN: u32 = 5;
 
 /// The types of the matrices.
-pub const TYPES: [QpType; 2] = [QpType::Rc, QpType::Uc];
+pub const TYPES: [QpType; 5] = [
+    QpType::Rc,
+    QpType::Uc,
+    QpType::Ud,
+    QpType::XrcInitiator,
+    QpType::XrcTarget,
+];
 
 /// Two values of every attribute, so that a change can be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,13 +209,18 @@ impl Subject {
 
     /// A message of eight bytes arrives, the first one of the connection.
     pub fn receive_request(&mut self) {
+        self.receive_request_number(0);
+    }
+
+    /// One that has so many before it.
+    pub fn receive_request_number(&mut self, number: u32) {
         let opcode = match self.qp_type {
             QpType::Uc => Opcode::UC_SEND_ONLY,
             QpType::Ud => Opcode::UD_SEND_ONLY,
             QpType::XrcInitiator | QpType::XrcTarget => Opcode::XRC_SEND_ONLY,
             QpType::Rc | QpType::Gsi | QpType::RawPacket => Opcode::RC_SEND_ONLY,
         };
-        let mut headers = self.headers(opcode, PEER_PSN);
+        let mut headers = self.headers(opcode, PEER_PSN + number);
         headers.bth.ack_request = true;
         headers.deth = Some(Deth {
             qkey: QKey(QKEY),
