@@ -47,6 +47,8 @@ pub enum Need {
     Ud,
     /// Multicast.
     Multicast,
+    /// Multicast in the other IP family too.
+    MulticastInBothFamilies,
     /// Extended reliable connections.
     Xrc,
     /// Shared receive queues.
@@ -89,6 +91,9 @@ impl Need {
             Need::Uc => "the device offers no unreliable connections",
             Need::Ud => "the device offers no unreliable datagrams",
             Need::Multicast => "the device offers no multicast",
+            Need::MulticastInBothFamilies => {
+                "no multicast between this bed's addresses of the other IP family"
+            }
             Need::Xrc => "the device offers no XRC",
             Need::Srq => "the device offers no shared receive queues",
             Need::Atomics => "the device offers no atomics",

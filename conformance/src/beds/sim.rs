@@ -93,7 +93,10 @@ impl Testbed for SimBed {
     }
 
     fn has(&self, need: Need) -> bool {
-        let own = matches!(need, Need::Network | Need::BothFamilies | Need::PortControl);
+        let own = matches!(
+            need,
+            Need::Network | Need::BothFamilies | Need::MulticastInBothFamilies | Need::PortControl
+        );
         own || offers(&self.ends[0], need)
     }
 

@@ -118,6 +118,11 @@ impl Testbed for UdpBed {
     fn has(&self, need: Need) -> bool {
         match need {
             Need::BothFamilies => UdpSocket::bind((IPV6, 0)).is_ok(),
+            // The loopback interface has no route for it unless root gave it one.
+            Need::MulticastInBothFamilies => {
+                self.has(Need::BothFamilies)
+                    && offers(self.device(Side::Left, Family::Other), Need::Multicast)
+            }
             _ => offers(&self.ends[0], need),
         }
     }

@@ -34,7 +34,12 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             &["MCAST-1", "UD-3"],
             |scene| everyone_once(scene, Family::Other),
         )
-        .needing(&[Need::Ud, Need::Multicast, Need::BothFamilies]),
+        .needing(&[
+            Need::Ud,
+            Need::Multicast,
+            Need::BothFamilies,
+            Need::MulticastInBothFamilies,
+        ]),
         Case::verbs(
             "G18-LEAVE",
             "a queue pair that left a group gets nothing more",

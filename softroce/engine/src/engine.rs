@@ -11,6 +11,8 @@ use verbs_api::{
 
 use crate::budget::{Peers, ReadBudget};
 use crate::cq::{self, CompletionQueues};
+use crate::groups::{self, Groups};
+use crate::integrity::Senders;
 use crate::memory::{self, HostMemory, Memory};
 use crate::pd::{self, ProtectionDomains};
 use crate::qp_table::QpTable;
@@ -34,6 +36,8 @@ mod srq;
 mod transmit;
 mod windows;
 mod xrc;
+
+use address::AddressHandles;
 
 pub use address::AddressHandle;
 pub use multicast::Membership;
@@ -82,7 +86,11 @@ pub struct Engine {
     xrc_domains: XrcDomains,
     qps: QpTable,
     shared: Shared,
+    address_handles: AddressHandles,
+    groups: Groups,
+    senders: Senders,
     bad_pkeys: u16,
+    bad_qkeys: u16,
 }
 
 /// What a queue pair is created from.
@@ -135,6 +143,7 @@ impl Engine {
             overflowed: VecDeque::with_capacity(8),
             ack_delay_ns: config.ack_delay_ns,
             is_pressed: false,
+            port_mtu_bytes: Mtu::Mtu1024.bytes(),
             batch_number: 0,
         };
         Engine {
@@ -148,7 +157,11 @@ impl Engine {
             xrc_domains: XrcDomains::new(),
             qps: QpTable::new(config.qpn_base, config.qpn_count, start),
             shared,
+            address_handles: AddressHandles::new(address::MAX_AH),
+            groups: Groups::default(),
+            senders: Senders::new(),
             bad_pkeys: 0,
+            bad_qkeys: 0,
             config,
         }
     }
@@ -169,6 +182,7 @@ impl Engine {
                 .events
                 .push_back(EngineEvent::Port(EventKind::GidChange));
         }
+        self.shared.port_mtu_bytes = port.active_mtu.bytes();
         self.addresses = port.gids.iter().map(|entry| entry.gid.ip()).collect();
         self.port = port;
     }
@@ -197,6 +211,10 @@ impl Engine {
             max_qp_init_rd_atom: MAX_RD_ATOMIC.into(),
             max_res_rd_atom: u32::from(MAX_RD_ATOMIC) * self.qps.limit(),
             atomic_cap: AtomicCap::Glob,
+            max_mcast_grp: groups::MAX_GROUPS as u32,
+            max_mcast_qp_attach: groups::MAX_MEMBERS as u32,
+            max_total_mcast_qp_attach: groups::MAX_ATTACHMENTS as u32,
+            max_ah: address::MAX_AH as u32,
             max_srq: self.shared.srqs.limit(),
             max_srq_wr: MAX_WR,
             max_srq_sge: MAX_SGE,
@@ -225,7 +243,7 @@ impl Engine {
             port_cap_flags: 0,
             max_msg_sz: MAX_MESSAGE_BYTES,
             bad_pkey_cntr: self.bad_pkeys.into(),
-            qkey_viol_cntr: 0,
+            qkey_viol_cntr: self.bad_qkeys.into(),
             pkey_tbl_len: 1,
             lid: 0,
             sm_lid: 0,

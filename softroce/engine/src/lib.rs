@@ -14,6 +14,7 @@
 //!   of what `modify_qp` takes.
 //! - `shared`: what queue pairs act on together; `budget`: how many bytes may be under way; `timer`, `slot_list`: who is
 //!   due, who is ready, without a scan over all.
+//! - `groups`: who is attached to which multicast group; `integrity`: whether a packet arrived as it was sent.
 //! - `memory`, `pd`, `cq`, `srq`: registered memory behind keys, protection domains, completion queues, shared receive
 //!   queues.
 //!
@@ -26,6 +27,8 @@ mod counters;
 mod cq;
 mod engine;
 mod event;
+mod groups;
+mod integrity;
 mod memory;
 mod pd;
 mod psn;

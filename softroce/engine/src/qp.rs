@@ -1,4 +1,4 @@
-//! Queue pairs of reliable connections.
+//! Queue pairs.
 //!
 //! A [`Qp`] is attributes and state, two work queues, a [`requester`], a [`completer`] (the requester's other half,
 //! fed by responses) and a [`responder`]. Its methods are spread over the files of this folder by role; what they
@@ -23,10 +23,10 @@ pub(crate) mod transition;
 mod unreliable;
 mod xrc_target;
 
-use roce_wire::icrc::{Flow, FlowCrc, Verdict};
-use roce_wire::{Qpn, ROCE_V2_PORT, Transport};
+use roce_wire::{Qpn, Transport};
 use verbs_api::{QpAttr, QpCap, QpState, QpType, RecvWr, SqSigType, Wc, WcStatus};
 
+use crate::integrity::Integrity;
 use crate::memory::Accessor;
 use crate::shared::Shared;
 use crate::{CqId, PdId, RxMeta, SendRequest, SrqId, Time};
@@ -66,10 +66,10 @@ pub(crate) struct Qp {
     pub(crate) attr: QpAttr,
     pub(crate) link: Option<Link>,
     pub(crate) migration: Migration,
-    /// The ICRC's state after the headers of the peer's packets, for the source port that it used last.
-    peer_crc: Option<(u16, FlowCrc)>,
-    /// Packets that had the IPv4 identification expected, up to [`EXPECTED_IDS_ENOUGH`].
-    expected_ids: u8,
+    /// Of the peer's packets.
+    integrity: Integrity,
+    /// Multicast groups that it is attached to.
+    pub(crate) memberships: u32,
     send_queue: SendQueue,
     receives: ReceiveSource,
     requester: Requester,
@@ -93,17 +93,17 @@ pub(crate) enum Turn {
     WaitsForReads,
 }
 
-/// After so many packets with the identification expected, the peer numbers its packets as we do.
-const EXPECTED_IDS_ENOUGH: u8 = 16;
-/// Packets that a kernel sends as one train at most, and numbers from 0 on.
-const TRAIN_PACKETS_MAX: u16 = 128;
-
 /// Whether requests are acknowledged, and sent again when they are not.
 fn is_reliable(qp_type: QpType) -> bool {
     match qp_type {
         QpType::Rc | QpType::XrcInitiator | QpType::XrcTarget => true,
         QpType::Uc | QpType::Ud | QpType::Gsi | QpType::RawPacket => false,
     }
+}
+
+/// Whether each message has a destination of its own.
+pub(crate) fn is_datagram(qp_type: QpType) -> bool {
+    matches!(qp_type, QpType::Ud | QpType::Gsi)
 }
 
 impl Qp {
@@ -117,9 +117,9 @@ impl Qp {
             },
             link: None,
             migration: Migration::default(),
-            peer_crc: None,
-            expected_ids: 0,
-            send_queue: SendQueue::new(id.cap.max_send_wr, id.cap.max_send_sge, id.cap.max_inline_data),
+            integrity: Integrity::default(),
+            memberships: 0,
+            send_queue: SendQueue::new(&id.cap, is_datagram(id.qp_type)),
             receives,
             requester: Requester::default(),
             responder: Responder::default(),
@@ -200,32 +200,9 @@ impl Qp {
         self.arm(shared);
     }
 
-    /// Whether the ICRC of a packet from the peer is right. The sender's kernel numbers the packets of a train 0, 1, 2, …
+    /// Whether the ICRC of a packet from the peer is right.
     pub(crate) fn is_intact(&mut self, meta: &RxMeta, udp_payload: &[u8]) -> bool {
-        let crc = match self.peer_crc {
-            Some((port, crc)) if port == meta.source_port => crc,
-            Some(_) | None => {
-                let flow = Flow {
-                    src: meta.src,
-                    dst: meta.dst,
-                    source_port: meta.source_port,
-                    dest_port: ROCE_V2_PORT,
-                };
-                let crc = FlowCrc::new(&flow);
-                self.peer_crc = Some((meta.source_port, crc));
-                crc
-            }
-        };
-        match crc.verify(&[meta.segment, 0], udp_payload) {
-            Verdict::Valid => {
-                self.expected_ids = EXPECTED_IDS_ENOUGH.min(self.expected_ids + 1);
-                true
-            }
-            // Where the identification must be guessed, one damaged packet in 2^16 looks whole. A peer that has kept
-            // to the expected numbers has its packets guessed only within what a train that came in pieces explains.
-            Verdict::ValidWithIpId(id) => self.expected_ids < EXPECTED_IDS_ENOUGH || id < TRAIN_PACKETS_MAX,
-            Verdict::Invalid => false,
-        }
+        self.integrity.holds(meta, udp_payload)
     }
 
     /// Start as requester and responder anew with what the attributes say. On the way to RTR and on to RTS.
@@ -379,8 +356,7 @@ impl Qp {
 
     /// Forget what the checksums of the peer's packets have shown.
     fn forget_checksums(&mut self) {
-        self.peer_crc = None;
-        self.expected_ids = 0;
+        self.integrity = Integrity::default();
     }
 
     /// A completion of this queue pair's, to be filled in.

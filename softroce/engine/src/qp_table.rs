@@ -22,6 +22,8 @@ pub(crate) struct QpTable {
     pages: Vec<Option<Box<[u32; PAGE]>>>,
     slots: Vec<Option<Box<Qp>>>,
     free_slots: Vec<u32>,
+    /// Slot of queue pair 1, which no slice of the numbers has.
+    gsi: Option<u32>,
     live: u32,
 }
 
@@ -37,6 +39,7 @@ impl QpTable {
             pages: vec![None; (count as usize).div_ceil(PAGE)],
             slots: Vec::new(),
             free_slots: Vec::new(),
+            gsi: None,
             live: 0,
         }
     }
@@ -67,17 +70,31 @@ impl QpTable {
             return None;
         }
         let offset = self.free_offset();
-        let slot = self.free_slots.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            // So that removing never allocates.
-            self.free_slots.reserve(self.slots.len());
-            self.slots.len() as u32 - 1
-        });
+        let slot = self.free_slot();
         let page = self.pages[offset as usize / PAGE].get_or_insert_with(|| Box::new([ABSENT; PAGE]));
         page[offset as usize % PAGE] = slot;
         self.live += 1;
         let qpn = Qpn::new(self.base + offset)?;
         Some(self.slots[slot as usize].insert(Box::new(make(qpn, slot))))
+    }
+
+    /// Store queue pair 1, the general service interface. `None` when there is one.
+    pub(crate) fn insert_gsi(&mut self, make: impl FnOnce(Qpn, u32) -> Qp) -> Option<&mut Qp> {
+        if self.gsi.is_some() {
+            return None;
+        }
+        let slot = self.free_slot();
+        self.gsi = Some(slot);
+        Some(self.slots[slot as usize].insert(Box::new(make(Qpn::GSI, slot))))
+    }
+
+    fn free_slot(&mut self) -> u32 {
+        self.free_slots.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            // So that removing never allocates.
+            self.free_slots.reserve(self.slots.len());
+            self.slots.len() as u32 - 1
+        })
     }
 
     fn free_offset(&mut self) -> u32 {
@@ -96,15 +113,20 @@ impl QpTable {
         Some(page[offset as usize % PAGE]).filter(|slot| *slot != ABSENT)
     }
 
+    fn slot_of(&self, qpn: u32) -> Option<u32> {
+        let own = qpn.checked_sub(self.base).and_then(|offset| self.slot_at(offset));
+        own.or_else(|| self.gsi.filter(|_| qpn == Qpn::GSI.value()))
+    }
+
     /// The queue pair of this number.
     pub(crate) fn get(&self, qpn: u32) -> Option<&Qp> {
-        let slot = self.slot_at(qpn.checked_sub(self.base)?)?;
+        let slot = self.slot_of(qpn)?;
         self.slots[slot as usize].as_deref()
     }
 
     /// The queue pair of this number.
     pub(crate) fn get_mut(&mut self, qpn: u32) -> Option<&mut Qp> {
-        let slot = self.slot_at(qpn.checked_sub(self.base)?)?;
+        let slot = self.slot_of(qpn)?;
         self.slots[slot as usize].as_deref_mut()
     }
 
@@ -120,13 +142,17 @@ impl QpTable {
 
     /// Take a queue pair out.
     pub(crate) fn remove(&mut self, qpn: u32) -> Option<Box<Qp>> {
-        let offset = qpn.checked_sub(self.base)?;
-        let slot = self.slot_at(offset)?;
-        if let Some(Some(page)) = self.pages.get_mut(offset as usize / PAGE) {
-            page[offset as usize % PAGE] = ABSENT;
+        let slot = self.slot_of(qpn)?;
+        if qpn == Qpn::GSI.value() {
+            self.gsi = None;
+        } else {
+            let offset = (qpn - self.base) as usize;
+            if let Some(Some(page)) = self.pages.get_mut(offset / PAGE) {
+                page[offset % PAGE] = ABSENT;
+            }
+            self.live -= 1;
         }
         self.free_slots.push(slot);
-        self.live -= 1;
         self.slots[slot as usize].take()
     }
 }

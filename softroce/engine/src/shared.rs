@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) ack_delay_ns: u64,
     /// The own socket is filling up: ask senders to slow down.
     pub(crate) is_pressed: bool,
+    /// The port's MTU, payload bytes: what a datagram may have.
+    pub(crate) port_mtu_bytes: usize,
     /// Number of the current transmit call.
     pub(crate) batch_number: u64,
 }
@@ -82,6 +84,12 @@ impl Shared {
         while let Some(cq) = self.cqs.pop_due(self.now) {
             self.events.push_back(EngineEvent::CqNotify(cq));
         }
+    }
+
+    /// Count a packet that passed all checks of form and destination.
+    pub(crate) fn note_received(&mut self, len: usize) {
+        self.counters.rcvd_pkts += 1;
+        self.counters.rcvd_bytes += len as u64;
     }
 
     /// Raise an asynchronous event of a queue pair.

@@ -13,6 +13,8 @@ impl Engine {
         Capabilities {
             qp_rc: true,
             qp_uc: true,
+            qp_ud: true,
+            multicast: true,
             qp_xrc: true,
             srq: true,
             mw_type1: true,

@@ -1,12 +1,20 @@
 //! From a datagram to the queue pair that it is for. Whatever is wrong with it, it is dropped and counted.
 #![forbid(unsafe_code)]
 
-use roce_wire::{Operation, Packet, Transport};
+use std::net::{IpAddr, Ipv6Addr};
+
+use roce_wire::grh::{self, GRH_LEN};
+use roce_wire::ip::{Ip, Ipv4, Ipv6};
+use roce_wire::{Operation, PKey, Packet, Qpn, Transport};
 use verbs_api::{MigState, QpState, QpType};
 
 use super::Engine;
-use crate::qp::PARTITION;
+use crate::qp::{PARTITION, Qp};
+use crate::shared::Shared;
 use crate::{RxMeta, Time};
+
+/// Bytes between IP header and BTH.
+const UDP_HEADER_LEN: usize = 8;
 
 /// Why a datagram goes no further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +27,7 @@ enum Drop {
     BadPkey,
     WrongPeer,
     WrongAddress,
+    BadQkey,
     Unsupported,
 }
 
@@ -47,6 +56,9 @@ impl Engine {
     fn dispatch(&mut self, meta: &RxMeta, udp_payload: &[u8], packet: &Packet<'_>) -> Result<(), Drop> {
         let bth = &packet.headers.bth;
         let half = half_of(packet)?;
+        if bth.dest_qp == Qpn::MULTICAST {
+            return self.dispatch_to_group(meta, udp_payload, packet);
+        }
         if !self.addresses.contains(&meta.dst) {
             return Err(Drop::WrongAddress);
         }
@@ -54,19 +66,23 @@ impl Engine {
         if !speaks(qp.id.qp_type, bth.opcode.transport(), half) {
             return Err(Drop::WrongTransport);
         }
-        let admits = match (half, qp.state) {
-            (_, QpState::Rts | QpState::Sqd) => true,
-            (Half::Responder, QpState::Rtr) => true,
-            // Where unreliable services alone can be.
-            (Half::Responder, QpState::Sqe) => true,
-            (_, QpState::Reset | QpState::Init | QpState::Rtr | QpState::Sqe | QpState::Err) => false,
-        };
-        let (Some(link), true) = (qp.link, admits) else {
+        if !admits(qp.state, half) {
             return Err(Drop::WrongState);
-        };
-        if !PARTITION.matches(bth.pkey) {
-            return Err(Drop::BadPkey);
         }
+        check_partition(bth.pkey)?;
+        let Some(link) = qp.link else {
+            // Who has no connection receives datagrams, from anybody.
+            if !self.senders.holds(meta, udp_payload) {
+                return Err(Drop::Icrc);
+            }
+            self.shared.note_received(udp_payload.len());
+            return deliver(
+                &mut self.shared,
+                qp,
+                packet,
+                &network_header(meta, udp_payload.len()),
+            );
+        };
         if !link.path.is_way_of(meta) {
             if !qp.has_followed_peer(&mut self.shared, meta, bth.migrated, udp_payload) {
                 return Err(Drop::WrongPeer);
@@ -77,8 +93,7 @@ impl Engine {
             qp.note_migration_bit(&mut self.shared, meta, bth.migrated);
         }
         let peer = qp.link.map_or(link.peer, |link| link.peer);
-        self.shared.counters.rcvd_pkts += 1;
-        self.shared.counters.rcvd_bytes += udp_payload.len() as u64;
+        self.shared.note_received(udp_payload.len());
         self.shared.peers.get_mut(peer).note_heard(self.shared.now);
         match half {
             Half::Responder if bth.opcode.transport() == Transport::Uc => {
@@ -87,6 +102,44 @@ impl Engine {
             Half::Responder => qp.handle_request(&mut self.shared, packet),
             Half::Requester => qp.handle_response(&mut self.shared, packet),
             Half::Congestion => self.shared.peers.get_mut(peer).shrink(self.shared.now),
+        }
+        Ok(())
+    }
+
+    /// A datagram to a multicast group: each queue pair attached to it gets a copy.
+    fn dispatch_to_group(
+        &mut self,
+        meta: &RxMeta,
+        udp_payload: &[u8],
+        packet: &Packet<'_>,
+    ) -> Result<(), Drop> {
+        let bth = &packet.headers.bth;
+        if bth.opcode.transport() != Transport::Ud {
+            return Err(Drop::WrongTransport);
+        }
+        if self.groups.members(meta.dst).is_none() {
+            return Err(Drop::WrongAddress);
+        }
+        check_partition(bth.pkey)?;
+        if !self.senders.holds(meta, udp_payload) {
+            return Err(Drop::Icrc);
+        }
+        self.shared.note_received(udp_payload.len());
+        let header = network_header(meta, udp_payload.len());
+        let count = self.groups.members(meta.dst).map_or(0, <[u32]>::len);
+        for index in 0..count {
+            let members = self.groups.members(meta.dst).unwrap_or_default();
+            let Some(qp) = members.get(index).and_then(|slot| self.qps.in_slot(*slot)) else {
+                continue;
+            };
+            let outcome = if admits(qp.state, Half::Responder) {
+                deliver(&mut self.shared, qp, packet, &header)
+            } else {
+                Err(Drop::WrongState)
+            };
+            if let Err(reason) = outcome {
+                self.note_dropped(reason);
+            }
         }
         Ok(())
     }
@@ -103,11 +156,80 @@ impl Engine {
                 self.bad_pkeys = self.bad_pkeys.saturating_add(1);
                 &mut counters.dropped_bad_pkey
             }
+            Drop::BadQkey => {
+                self.bad_qkeys = self.bad_qkeys.saturating_add(1);
+                &mut counters.dropped_bad_qkey
+            }
             Drop::WrongPeer => &mut counters.dropped_wrong_peer,
             Drop::WrongAddress => &mut counters.dropped_wrong_address,
             Drop::Unsupported => &mut counters.dropped_unsupported,
         };
         *counter += 1;
+    }
+}
+
+fn check_partition(pkey: PKey) -> Result<(), Drop> {
+    if PARTITION.matches(pkey) {
+        Ok(())
+    } else {
+        Err(Drop::BadPkey)
+    }
+}
+
+/// Whether packets for this half are taken in this state.
+fn admits(state: QpState, half: Half) -> bool {
+    match (half, state) {
+        (_, QpState::Rts | QpState::Sqd) => true,
+        (Half::Responder, QpState::Rtr) => true,
+        // Where unreliable services alone can be.
+        (Half::Responder, QpState::Sqe) => true,
+        (_, QpState::Reset | QpState::Init | QpState::Rtr | QpState::Sqe | QpState::Err) => false,
+    }
+}
+
+/// Give a datagram to a queue pair that is open to it.
+fn deliver(
+    shared: &mut Shared,
+    qp: &mut Qp,
+    packet: &Packet<'_>,
+    header: &[u8; GRH_LEN],
+) -> Result<(), Drop> {
+    match packet.headers.deth {
+        Some(deth) if deth.qkey.0 == qp.own_qkey() => {
+            qp.handle_send_to(shared, packet, header);
+            Ok(())
+        }
+        Some(_) => Err(Drop::BadQkey),
+        None => Err(Drop::Unsupported),
+    }
+}
+
+/// What goes in front of a datagram's payload: the IP header that it came with, as far as the fabric knows it.
+fn network_header(meta: &RxMeta, udp_payload_len: usize) -> [u8; GRH_LEN] {
+    let ip = match (meta.src, meta.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => Ip::V4(Ipv4 {
+            tos: meta.traffic_class,
+            identification: 0,
+            dont_fragment: true,
+            ttl: meta.hop_limit,
+            src,
+            dst,
+        }),
+        (src, dst) => Ip::V6(Ipv6 {
+            traffic_class: meta.traffic_class,
+            flow_label: 0,
+            hop_limit: meta.hop_limit,
+            src: as_v6(src),
+            dst: as_v6(dst),
+        }),
+    };
+    grh::build(&ip, UDP_HEADER_LEN + udp_payload_len).expect("a UDP datagram fits an IP packet")
+}
+
+fn as_v6(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
     }
 }
 

@@ -21,7 +21,7 @@ impl Engine {
         self.check_values(qp, attr)?;
         let merged = merge(&qp.attr, attr);
         let path = match attr.av {
-            Some(_) => Some(self.path_of(qp.id.qpn, &merged)?),
+            Some(_) => Some(self.connected_path(qp.id.qpn, &merged)?),
             None => None,
         };
         let alternate = self.alternate_path(qp, attr, &merged)?;
@@ -127,7 +127,7 @@ impl Engine {
                     av: Some(alt.av),
                     ..*merged
                 };
-                Some(self.path_of(qp.id.qpn, &attr)?)
+                Some(self.connected_path(qp.id.qpn, &attr)?)
             }
             None => None,
         };

@@ -46,9 +46,10 @@ impl Engine {
             dms,
             cqs: self.shared.cqs.len(),
             qps: self.qps.len(),
+            ahs: self.address_handles.len(),
+            memberships: self.groups.attachments(),
             srqs: self.shared.srqs.len(),
             xrc_domains: self.xrc_domains.len(),
-            ..ObjectCounts::default()
         }
     }
 }

@@ -1,20 +1,23 @@
 //! Posting of work requests.
 #![forbid(unsafe_code)]
 
-use roce_wire::Srqn;
+use roce_wire::{Qpn, Srqn};
 use verbs_api::{Error, ErrorKind, Payload, QpState, QpType, RecvWr, Result};
 
 use super::Engine;
+use super::address::check_handle;
 use super::queue_pair::unknown;
 use crate::qp::{Operation, ReceiveRefusal, SendRefusal};
+use crate::shared::Shared;
 use crate::{SendOperation, SendRequest, Time};
 
 impl Engine {
     /// Queue a send request. Packets leave with the next [`Engine::poll_transmit`]; inline data is copied now.
     ///
     /// # Errors
-    /// EINVAL: the state, the operation, too many entries, too much inline data, a message above 2^31 bytes. ENOMEM:
-    /// the queue is full. EOPNOTSUPP: the operation is not offered.
+    /// EINVAL: the state, the operation, too many entries, too much inline data, a message above 2^31 bytes; of datagrams,
+    /// a message above the port's MTU or an address handle of another domain. ENOMEM: the queue is full.
+    /// EOPNOTSUPP: the operation is not offered.
     pub fn post_send(&mut self, now: Time, qpn: u32, request: &SendRequest<'_>) -> Result<()> {
         let op = Operation::of(&request.op)?;
         self.post_operation(now, qpn, request, op)
@@ -39,6 +42,10 @@ impl Engine {
             }
         }
         check_service(qp.id.qp_type, &request.op)?;
+        if let SendOperation::SendTo { ah, remote_qpn, .. } = &request.op {
+            check_handle(&self.address_handles, ah, qp.id.pd)?;
+            check_datagram(&self.shared, *remote_qpn, &request.payload)?;
+        }
         if qp.id.qp_type == QpType::XrcInitiator && !op.is_local() {
             check_srqn(request.xrc_srqn)?;
         }
@@ -100,6 +107,26 @@ fn check_service(qp_type: QpType, op: &SendOperation) -> Result<()> {
             "the queue pair's service does not have this operation: UC has SEND and WRITE, UD has SEND to an address \
              handle",
         ));
+    }
+    Ok(())
+}
+
+/// What a datagram must be besides. One above the MTU would be lost without a word (IBA C10-93.1.1): better to say so.
+fn check_datagram(shared: &Shared, remote_qpn: u32, payload: &Payload<'_>) -> Result<()> {
+    if remote_qpn > Qpn::MULTICAST.value() {
+        return Err(Error::invalid(format!(
+            "{remote_qpn:#x} is no queue pair number: they have 24 bits"
+        )));
+    }
+    let length: u64 = match payload {
+        Payload::Sges(sges) => sges.iter().map(|sge| u64::from(sge.length)).sum(),
+        Payload::Inline(bytes) => bytes.len() as u64,
+    };
+    if length > shared.port_mtu_bytes as u64 {
+        return Err(Error::invalid(format!(
+            "a datagram of {length} bytes; the port's MTU lets {} through, and datagrams are not cut",
+            shared.port_mtu_bytes
+        )));
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Verbs on queue pairs: creation, query and destruction.
 #![forbid(unsafe_code)]
 
+use roce_wire::Qpn;
 use verbs_api::{Error, ErrorKind, QpAttr, QpCap, QpType, Result};
 
 use super::parts::Part;
@@ -16,23 +17,17 @@ impl Engine {
     ///
     /// # Errors
     /// EOPNOTSUPP: a type that is not offered. EINVAL: capacities above the device's, unknown domain or completion
-    /// queue. ENOMEM: all numbers are in use.
+    /// queue. ENOMEM: all numbers are in use. EBUSY: there is a GSI queue pair already.
     pub fn create_qp(&mut self, init: &QpConfig) -> Result<QpHandle> {
         let init = &without_foreign_parts(init);
         check_parts(init)?;
         check_cap(&init.cap)?;
-        if self.qps.is_full() {
-            let limit = self.qps.limit();
-            return Err(Error::new(
-                ErrorKind::NoMemory,
-                format!("all {limit} queue pair numbers are in use"),
-            ));
-        }
+        self.check_room(init.qp_type)?;
         let cqs = [init.send_cq, init.recv_cq];
         self.retain_parts(&parts(init.pd, cqs, init.srq, init.xrc_domain))?;
         let cap = granted(&init.cap);
         let receives = self.receives_of(init);
-        let inserted = self.qps.insert(|qpn, slot| {
+        let make = |qpn, slot| {
             let id = Identity {
                 qpn,
                 slot,
@@ -44,7 +39,12 @@ impl Engine {
                 sq_sig: init.sq_sig,
             };
             Qp::new(id, receives)
-        });
+        };
+        let inserted = if init.qp_type == QpType::Gsi {
+            self.qps.insert_gsi(make)
+        } else {
+            self.qps.insert(make)
+        };
         let qpn = inserted.expect("the table has room").id.qpn.value();
         self.shared.reserve(self.qps.slot_count());
         self.shared.events.reserve(EVENTS_A_QP);
@@ -57,12 +57,19 @@ impl Engine {
     }
 
     /// Destroy a queue pair. Its outstanding work is gone without completions. An XRC target that has been opened more
-    /// than once has one handle less instead.
+    /// than once has one handle less instead. EBUSY while it is attached to a multicast group (IBA o10-2.2.3).
     pub fn destroy_qp(&mut self, now: Time, qpn: u32) -> Result<()> {
         self.shared.now = now;
         let qp = self.qps.get_mut(qpn).ok_or_else(|| unknown(qpn))?;
         if qp.xrc_target_mut().is_some_and(XrcTarget::drop_handle) {
             return Ok(());
+        }
+        if qp.memberships > 0 {
+            let groups = qp.memberships;
+            return Err(Error::new(
+                ErrorKind::Busy,
+                format!("queue pair {qpn:#x} is attached to {groups} multicast groups; detach it first"),
+            ));
         }
         let mut qp = self.qps.remove(qpn).ok_or_else(|| unknown(qpn))?;
         qp.reset(&mut self.shared);
@@ -70,6 +77,27 @@ impl Engine {
         let cqs = [qp.id.send_cq, qp.id.recv_cq];
         let xrc_domain = qp.xrc_target().map(XrcTarget::domain);
         self.release_parts(&parts(qp.id.pd, cqs, qp.srq(), xrc_domain));
+        Ok(())
+    }
+
+    /// Whether there is a number for one more. Queue pair 1 is there once, and counts for nobody else.
+    fn check_room(&self, qp_type: QpType) -> Result<()> {
+        if qp_type == QpType::Gsi {
+            return match self.qps.get(Qpn::GSI.value()) {
+                Some(_) => Err(Error::new(
+                    ErrorKind::Busy,
+                    "queue pair 1 exists already, and a device has one",
+                )),
+                None => Ok(()),
+            };
+        }
+        if self.qps.is_full() {
+            let limit = self.qps.limit();
+            return Err(Error::new(
+                ErrorKind::NoMemory,
+                format!("all {limit} queue pair numbers are in use"),
+            ));
+        }
         Ok(())
     }
 
@@ -132,7 +160,7 @@ fn without_foreign_parts(init: &QpConfig) -> QpConfig {
 /// Whether this kind of queue pair is offered, and has the parts that it needs and no others.
 fn check_parts(init: &QpConfig) -> Result<()> {
     match init.qp_type {
-        QpType::Rc | QpType::Uc => check_own_queues(init),
+        QpType::Rc | QpType::Uc | QpType::Ud | QpType::Gsi => check_own_queues(init),
         QpType::XrcInitiator if init.send_cq.is_none() => Err(Error::invalid(
             "an XRC initiator needs a completion queue for sends",
         )),
@@ -140,7 +168,7 @@ fn check_parts(init: &QpConfig) -> Result<()> {
             "an XRC target stands in an XRC domain, so it needs one",
         )),
         QpType::XrcInitiator | QpType::XrcTarget => Ok(()),
-        QpType::Ud | QpType::Gsi | QpType::RawPacket => Err(Error::unsupported("a queue pair of this type")),
+        QpType::RawPacket => Err(Error::unsupported("a queue pair of this type")),
     }
 }
 

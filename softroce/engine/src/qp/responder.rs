@@ -17,6 +17,7 @@ use crate::psn::Seq;
 use crate::shared::Shared;
 
 mod checks;
+mod datagram;
 mod duplicate;
 mod execute;
 mod fault;
@@ -34,8 +35,6 @@ const CNP_INTERVAL_NS: u64 = 50_000;
 pub(super) struct Responder {
     /// The PSN of the next request.
     expected: Seq,
-    /// UC: where the message begins that came last, or is under way.
-    message_start: Seq,
     /// Messages completed.
     msn: Msn,
     /// After a NAK: say nothing more until the expected PSN arrives.
@@ -114,7 +113,6 @@ impl Responder {
     pub(super) fn new(first: u32, resources: u8, ack_delay_ns: u64) -> Self {
         Responder {
             expected: Seq::start(first),
-            message_start: Seq::start(first),
             resources: Resources::new(resources),
             ack_delay_ns,
             ..Responder::default()

@@ -1,13 +1,15 @@
 //! The send queue: a ring of work requests, allocated once.
 
-use roce_wire::{Feth, FlushPlacement, FlushSelectivity, Srqn};
-use verbs_api::{Error, MwType, Payload, RKey, RemoteAddr, Result, SendFlags, Sge, WcOpcode, WcStatus};
+use roce_wire::{Feth, FlushPlacement, FlushSelectivity, Qpn, Srqn};
+use verbs_api::{
+    Error, MwType, Payload, QpCap, RKey, RemoteAddr, Result, SendFlags, Sge, WcOpcode, WcStatus,
+};
 
 use crate::memory::{Bind, check_window_access};
 use crate::psn::Seq;
-use crate::{SendOperation, SendRequest};
+use crate::{Path, SendOperation, SendRequest};
 
-/// What a queued request does: the operations of a reliable connection.
+/// What a queued request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Send {
@@ -64,6 +66,12 @@ impl Operation {
             SendOperation::Send { imm: Some(imm) } => Operation::Send {
                 tail: SendTail::Immediate(imm),
             },
+            SendOperation::SendTo { imm: None, .. } => Operation::Send {
+                tail: SendTail::Plain,
+            },
+            SendOperation::SendTo { imm: Some(imm), .. } => Operation::Send {
+                tail: SendTail::Immediate(imm),
+            },
             SendOperation::SendWithInvalidate { rkey } => Operation::Send {
                 tail: SendTail::Invalidate(rkey),
             },
@@ -109,9 +117,6 @@ impl Operation {
                     length,
                     access,
                 })
-            }
-            SendOperation::SendTo { .. } => {
-                return Err(Error::unsupported("datagrams on a connected queue pair"));
             }
         })
     }
@@ -217,12 +222,24 @@ pub(crate) struct SendWqe {
     pub(crate) is_asked_again: bool,
 }
 
+/// Where a datagram goes, and the key that opens the receiver.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Destination {
+    /// `None` only where no request stands.
+    pub(crate) path: Option<Path>,
+    pub(crate) qpn: Qpn,
+    /// As it was posted.
+    pub(crate) qkey: u32,
+}
+
 /// The ring. Requests are named by a number that only grows.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     ring: Box<[SendWqe]>,
     sges: Box<[Sge]>,
     inline: Box<[u8]>,
+    /// Where datagrams go, one a request; other services have none.
+    destinations: Box<[Destination]>,
     depth: u32,
     max_sge: usize,
     max_inline: usize,
@@ -262,7 +279,8 @@ pub(crate) enum Refusal {
 pub(crate) const MAX_MESSAGE_BYTES: u64 = 1 << 31;
 
 impl SendQueue {
-    pub(crate) fn new(depth: u32, max_sge: u32, max_inline: u32) -> Self {
+    pub(crate) fn new(cap: &QpCap, has_destinations: bool) -> Self {
+        let (depth, max_sge, max_inline) = (cap.max_send_wr, cap.max_send_sge, cap.max_inline_data);
         let slots = depth.max(1).next_power_of_two() as usize;
         let empty = SendWqe {
             wr_id: 0,
@@ -282,6 +300,8 @@ impl SendQueue {
             ring: vec![empty; slots].into_boxed_slice(),
             sges: vec![Sge::default(); slots * max_sge as usize].into_boxed_slice(),
             inline: vec![0; slots * max_inline as usize].into_boxed_slice(),
+            destinations: vec![Destination::default(); if has_destinations { slots } else { 0 }]
+                .into_boxed_slice(),
             depth,
             max_sge: max_sge as usize,
             max_inline: max_inline as usize,
@@ -385,6 +405,19 @@ impl SendQueue {
         wqe.srq = request.xrc_srqn.and_then(Srqn::new);
         wqe.source = source;
         wqe.is_asked_again = false;
+        if let SendOperation::SendTo {
+            ah,
+            remote_qpn,
+            remote_qkey,
+            ..
+        } = request.op
+        {
+            self.destinations[slot] = Destination {
+                path: Some(ah.path),
+                qpn: Qpn::new(remote_qpn).unwrap_or_default(),
+                qkey: remote_qkey,
+            };
+        }
         self.tail += 1;
         Ok(())
     }
@@ -399,6 +432,11 @@ impl SendQueue {
     /// Forget everything.
     pub(crate) fn clear(&mut self) {
         self.head = self.tail;
+    }
+
+    /// Where a datagram goes.
+    pub(crate) fn destination(&self, number: u64) -> &Destination {
+        &self.destinations[self.slot(number)]
     }
 
     /// The inline bytes of a request, or its entries.

@@ -16,6 +16,7 @@ use crate::batch::TxBatch;
 use crate::shared::Shared;
 
 mod connected;
+mod datagram;
 
 /// Packets of one turn, at most.
 const TURN_PACKETS: u32 = 64;
@@ -39,12 +40,8 @@ impl Qp {
             }
             let sent = match self.id.qp_type {
                 QpType::Uc => self.send_connected_packet(shared, batch),
-                QpType::Ud
-                | QpType::Gsi
-                | QpType::Rc
-                | QpType::XrcInitiator
-                | QpType::XrcTarget
-                | QpType::RawPacket => Err(Turn::Done),
+                QpType::Ud | QpType::Gsi => self.send_datagram(shared, batch),
+                QpType::Rc | QpType::XrcInitiator | QpType::XrcTarget | QpType::RawPacket => Err(Turn::Done),
             };
             match sent {
                 Ok(len) => bytes += len,

@@ -207,7 +207,7 @@ impl Qp {
         self.responder.msn = self.responder.msn.next();
     }
 
-    fn complete_receive(
+    pub(super) fn complete_receive(
         &mut self,
         shared: &mut Shared,
         packet: &Packet<'_>,
@@ -223,6 +223,10 @@ impl Qp {
         if let Some(ImmDt(imm)) = packet.headers.immediate {
             wc.flags = WcFlags::WITH_IMM;
             wc.imm = u32::from_be_bytes(imm);
+        }
+        if let Some(deth) = packet.headers.deth {
+            wc.src_qp = deth.source_qp.value();
+            wc.flags |= WcFlags::GRH;
         }
         if let Some(Ieth(rkey)) = packet.headers.invalidate {
             wc.flags = WcFlags::WITH_INV;

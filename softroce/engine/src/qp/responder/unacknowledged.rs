@@ -18,28 +18,20 @@ impl Qp {
     /// Take a UC packet in. The caller has checked that the state admits it.
     pub(crate) fn handle_unacknowledged(&mut self, shared: &mut Shared, packet: &Packet<'_>) {
         let bth = &packet.headers.bth;
-        let r = &mut self.responder;
-        let mut psn = r.expected.nearest(bth.psn);
-        // The network repeated what came last. A repeated message would be delivered twice.
-        if r.message_start <= psn && psn < r.expected {
-            shared.counters.duplicate_request += 1;
-            return;
-        }
-        if psn != r.expected {
-            shared.counters.out_of_seq_request += 1;
-            psn = Seq::start(bth.psn.value());
-            self.abandon_message(shared, WcStatus::RemInvReqErr);
-        }
-        self.responder.expected = psn + 1;
-        if bth
+        let is_expected = bth.psn == self.responder.expected.psn();
+        let starts_message = bth
             .opcode
             .info()
-            .is_some_and(|info| info.position.starts_message())
-        {
-            // What was under way has lost its end.
-            self.abandon_message(shared, WcStatus::RemInvReqErr);
-            self.responder.message_start = psn;
+            .is_some_and(|info| info.position.starts_message());
+        if !is_expected {
+            shared.counters.out_of_seq_request += 1;
         }
+        if !is_expected || starts_message {
+            // What was under way has lost a packet, or its end.
+            self.abandon_message(shared, WcStatus::RemInvReqErr);
+        }
+        // A message may begin with any PSN (IBA C9-166).
+        self.responder.expected = Seq::start(bth.psn.value()) + 1;
         let served = self
             .admit_request(shared, packet)
             .and_then(|info| self.execute(shared, packet, info).map(|()| info));

@@ -1,0 +1,47 @@
+//! Receiving datagrams: from anybody who knows the Q_Key, in any order (IBA 9.8.3).
+//!
+//! Whatever is wrong with a datagram, it is dropped without a word and takes no receive request.
+#![forbid(unsafe_code)]
+
+use roce_wire::grh::GRH_LEN;
+use roce_wire::{Operation, Packet, pad_len};
+use verbs_api::{WcOpcode, WcStatus};
+
+use crate::qp::Qp;
+use crate::shared::Shared;
+
+impl Qp {
+    /// Take a datagram in. The caller has checked that the state admits it and that its Q_Key is right. `grh` goes in
+    /// front of the payload.
+    pub(crate) fn handle_send_to(&mut self, shared: &mut Shared, packet: &Packet<'_>, grh: &[u8; GRH_LEN]) {
+        let (bth, payload) = (&packet.headers.bth, packet.payload);
+        let fits_mtu = bth.opcode.info().is_some_and(|info| {
+            info.operation == Operation::Send && info.payload.allows(payload.len(), shared.port_mtu_bytes)
+        });
+        if !fits_mtu || bth.pad != pad_len(payload.len()) {
+            shared.counters.dropped_unserved += 1;
+            return;
+        }
+        self.receives.begin(shared);
+        let Some((wqe, sges)) = self.receives.current() else {
+            shared.counters.dropped_no_receive += 1;
+            return;
+        };
+        let byte_len = GRH_LEN + payload.len();
+        if byte_len as u64 > wqe.capacity {
+            shared.counters.dropped_unserved += 1;
+            return;
+        }
+        let (memory, pd) = (&shared.memory, self.receives.pd(self.id.pd));
+        let scattered = memory
+            .scatter(pd, sges, 0, grh)
+            .and_then(|()| memory.scatter(pd, sges, GRH_LEN as u64, payload));
+        if scattered.is_err() {
+            // The owner's fault, not the sender's.
+            self.fail_receive(shared, WcStatus::LocProtErr);
+            return;
+        }
+        shared.counters.rdma_recvs += 1;
+        self.complete_receive(shared, packet, WcOpcode::Recv, byte_len as u32);
+    }
+}
