@@ -7,6 +7,8 @@
 mod bad_arguments;
 mod captures;
 mod conformance;
+mod crowds;
+mod groups;
 mod many_processes;
 mod pauses;
 mod peers;
@@ -30,6 +32,8 @@ fn main() -> ExitCode {
         many_processes::cases(),
         pauses::cases(),
         targets::cases(),
+        groups::cases(),
+        crowds::cases(),
         captures::cases(),
         verbs_tools::cases(),
         port_events::cases(),
