@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use e2e::bed::Place;
 use e2e::case::ensure;
@@ -30,10 +31,33 @@ pub fn cases() -> Vec<Case> {
             || {
                 let bed = Bed::wire(1500)?;
                 e2e::bed::needs_address(Bed::WIRE_HERE_V6.into())?;
+                [&bed.here, bed.there()]
+                    .into_iter()
+                    .try_for_each(wait_for_ipv6_groups)?;
                 conversation(&bed, Bed::WIRE_HERE_V6.into(), "ff05::7:7")
             },
         ),
     ]
+}
+
+/// Waits until the kernel takes IPv6 multicast in: a new link has no route for it yet, and datagrams are not repeated.
+fn wait_for_ipv6_groups(place: &Place) -> Outcome {
+    /// The route of all groups, to any interface but the loopback.
+    const ROUTE: &str = "ff000000000000000000000000000000 08 ";
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let is_there = || {
+        let routes = std::fs::read_to_string("/proc/thread-self/net/ipv6_route").unwrap_or_default();
+        routes
+            .lines()
+            .any(|line| line.starts_with(ROUTE) && !line.ends_with(" lo"))
+    };
+    while !place.inside(is_there)? {
+        ensure(Instant::now() < deadline, || {
+            "the wire never takes IPv6 groups".into()
+        })?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 /// A sender with two members more: one beside it, and one at the other end of the wire, if there is one.
@@ -44,8 +68,8 @@ fn conversation(bed: &Bed, address: IpAddr, group: &str) -> Outcome {
     let beside = member(bed, &bed.here, "--call", meeting, &[])?;
     let beyond = member(bed, bed.there(), "--call", meeting, &[])?;
     // Whoever called last is the one that leaves.
-    let (beside, beyond) = (report_of(beside)?, report_of(beyond)?);
     let sender = report_of(sender)?;
+    let (beside, beyond) = (report_of(beside)?, report_of(beyond)?);
     let received = |report| number(report, "received");
     let mut followers = [received(&beside)?, received(&beyond)?];
     followers.sort_unstable();
