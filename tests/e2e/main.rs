@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod bad_arguments;
+mod bandwidth;
 mod captures;
 mod conformance;
 mod crowds;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         targets::cases(),
         groups::cases(),
         crowds::cases(),
+        bandwidth::cases(),
         captures::cases(),
         verbs_tools::cases(),
         port_events::cases(),

@@ -35,6 +35,8 @@ pub struct Talk {
     pub server: IpAddr,
     /// TCP port of the rendezvous.
     pub port: u16,
+    /// The service, as `--transport` names it.
+    pub transport: &'static str,
 }
 
 impl Talk {
@@ -46,6 +48,7 @@ impl Talk {
             waiting: Waiting::Polling,
             server,
             port: free_port(),
+            transport: "rc",
         }
     }
 
@@ -59,6 +62,7 @@ impl Talk {
         ] {
             words.extend([name.into(), value.to_string().into()]);
         }
+        words.extend(["--transport".into(), self.transport.into()]);
         if self.waiting == Waiting::Events {
             words.push("--events".into());
         }
@@ -202,7 +206,45 @@ pub fn cases() -> Vec<Case> {
             ));
         }
     }
+    for transport in ["uc", "ud", "srq", "xrc"] {
+        for (waiting, how) in [
+            (Waiting::Polling, "polled"),
+            (Waiting::Events, "awaited by events"),
+        ] {
+            for (path, server, mtu) in [
+                ("IPv4 loopback", loopback[0].1, None),
+                ("IPv6 loopback", loopback[1].1, None),
+                ("a wire of MTU 1500", Bed::WIRE_HERE.into(), Some(1500)),
+                ("a wire of MTU 9000", Bed::WIRE_HERE.into(), Some(9000)),
+                ("a wire in IPv6", Bed::WIRE_HERE_V6.into(), Some(1500)),
+            ] {
+                let name =
+                    format!("pingpong over {transport} {how} over {path} has no wrong byte in any size");
+                cases.push(Case::new(name, move || {
+                    needs_address(server)?;
+                    let bed = mtu.map_or_else(Bed::loopback, Bed::wire)?;
+                    every_size(&bed, transport, waiting, server)
+                }));
+            }
+        }
+    }
     cases
+}
+
+/// One conversation after another; a datagram is one packet at most, of 1,024 bytes over each path.
+fn every_size(bed: &Bed, transport: &'static str, waiting: Waiting, server: IpAddr) -> Outcome {
+    let longest = if transport == "ud" { 1024 } else { u32::MAX };
+    for size in SIZES.into_iter().filter(|size| *size <= longest) {
+        let talk = Talk {
+            size,
+            iterations: if size > 100_000 { 10 } else { 100 },
+            waiting,
+            transport,
+            ..Talk::with(server)
+        };
+        talk.run(bed)?;
+    }
+    Ok(())
 }
 
 fn case(

@@ -287,4 +287,5 @@ def call(address, port):
     sys.exit(f"cannot call {address}:{port}: {last}")
 
 
-main()
+if __name__ == "__main__":
+    main()

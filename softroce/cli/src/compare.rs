@@ -134,6 +134,16 @@ fn own_contests(quick: bool) -> Vec<Contest> {
             &["write", "lat", "--size", "8", "--iters", &lat],
             latency,
         ),
+        own(
+            &[("softroce UC SEND 8 B", "us")],
+            &["send", "lat", "--transport", "uc", "--size", "8", "--iters", &lat],
+            latency,
+        ),
+        own(
+            &[("softroce UD SEND 8 B", "us")],
+            &["send", "lat", "--transport", "ud", "--size", "8", "--iters", &lat],
+            latency,
+        ),
         raw("raw UDP blocking", "us", "block"),
         own(
             &[
@@ -183,6 +193,34 @@ fn own_contests(quick: bool) -> Vec<Contest> {
         own(
             &[("softroce SEND 4 KiB", "Gbit/s")],
             &["send", "bw", "--size", "4096", "--iters", &mid],
+            &["gbit_per_s"],
+        ),
+        own(
+            &[("softroce UC SEND 4 KiB", "Gbit/s")],
+            &[
+                "send",
+                "bw",
+                "--transport",
+                "uc",
+                "--size",
+                "4096",
+                "--iters",
+                &mid,
+            ],
+            &["gbit_per_s"],
+        ),
+        own(
+            &[("softroce UD SEND 4 KiB", "Gbit/s")],
+            &[
+                "send",
+                "bw",
+                "--transport",
+                "ud",
+                "--size",
+                "4096",
+                "--iters",
+                &mid,
+            ],
             &["gbit_per_s"],
         ),
     ]

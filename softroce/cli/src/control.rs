@@ -22,6 +22,13 @@ fn excerpt(line: &str) -> &str {
         .map_or(line, |(end, _)| &line[..end])
 }
 
+/// What the connection holds that was not read yet.
+enum Peeked {
+    Nothing,
+    Word,
+    End,
+}
+
 /// One end of the control connection.
 pub struct Control {
     reader: BufReader<TcpStream>,
@@ -111,6 +118,27 @@ impl Control {
         value
     }
 
+    /// Whether the peer has said something that was not received yet; also when it has closed the connection.
+    pub fn has_word(&self) -> Result<bool> {
+        if !self.reader.buffer().is_empty() {
+            return Ok(true);
+        }
+        Ok(!matches!(self.peek()?, Peeked::Nothing))
+    }
+
+    fn peek(&self) -> Result<Peeked> {
+        let stream = self.reader.get_ref();
+        stream.set_nonblocking(true)?;
+        let looked = stream.peek(&mut [0]);
+        stream.set_nonblocking(false)?;
+        match looked {
+            Ok(0) => Ok(Peeked::End),
+            Ok(_) => Ok(Peeked::Word),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Peeked::Nothing),
+            Err(error) => Err(error).context("the peer has vanished"),
+        }
+    }
+
     /// An error when the peer has closed the connection before its time. Cheap: it looks at most 20 times a second.
     pub fn check_peer(&mut self) -> Result<()> {
         if self.last_look.elapsed() < Duration::from_millis(50) {
@@ -120,15 +148,9 @@ impl Control {
         if !self.reader.buffer().is_empty() {
             return Ok(());
         }
-        let stream = self.reader.get_ref();
-        stream.set_nonblocking(true)?;
-        let looked = stream.peek(&mut [0]);
-        stream.set_nonblocking(false)?;
-        match looked {
-            Ok(0) => bail!("the peer has vanished"),
-            Ok(_) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            Err(error) => Err(error).context("the peer has vanished"),
+        match self.peek()? {
+            Peeked::End => bail!("the peer has vanished"),
+            Peeked::Word | Peeked::Nothing => Ok(()),
         }
     }
 }

@@ -1,16 +1,22 @@
-//! One end of a measurement: a device, a completion queue, a buffer and connected RC queue pairs.
+//! One end of a measurement: a device, a completion queue, a buffer and queue pairs that lead to the peer's.
 
-use std::time::Duration;
+mod attributes;
+mod open;
+mod service;
+
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use verbs_api::{
-    Access, AddressVector, Buffer, CompletionChannel, CompletionQueue, Context, CqInit, Gid, MemoryRegion,
-    Mtu, Notify, Payload, ProtectionDomain, Provider, QpAttr, QpCap, QpInit, QpState, QpType, QueuePair,
-    RKey, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge, SqSigType, Wc, WcStatus,
+    Buffer, CompletionChannel, CompletionQueue, Gid, MemoryRegion, Mtu, Notify, Payload, ProtectionDomain,
+    Provider, QueuePair, RKey, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge, SharedReceiveQueue, Wc,
+    WcStatus,
 };
 
 use crate::control::Control;
+use attributes::{QKEY, Target, address_vector, to_rtr, to_rts};
+pub use service::{Kind, Service, Transport};
 
 /// Sizes of an endpoint.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +25,8 @@ pub struct Sizes {
     pub qps: usize,
     /// Bytes of the registered buffer.
     pub buffer_bytes: usize,
+    /// Bytes of the longest message.
+    pub message_bytes: usize,
     /// Sends and receives outstanding a queue pair.
     pub depth: u32,
 }
@@ -35,7 +43,12 @@ pub enum Waiting {
 /// What the peer must know of an endpoint.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Identity {
+    /// Queue pairs that send.
     qps: Vec<u32>,
+    /// Queue pairs that receive, in the same order; of all services but XRC they are the same.
+    targets: Vec<u32>,
+    /// Number of the shared receive queue (XRC).
+    srqn: Option<u32>,
     psn: u32,
     gid: [u8; 16],
     mtu: usize,
@@ -47,8 +60,17 @@ pub struct Identity {
 /// One end.
 pub struct Endpoint<P: Provider> {
     pub buffer: Buffer,
+    /// Those that send, and receive too unless there are `targets`.
     pub qps: Vec<P::Qp>,
     pub cq: P::Cq,
+    service: Service,
+    /// XRC: those that receive.
+    targets: Vec<P::Qp>,
+    srq: Option<P::Srq>,
+    /// Datagrams: the way to the peer.
+    ah: Option<P::Ah>,
+    /// Datagrams: where headers go that the card puts in front of messages.
+    headroom: Option<(Buffer, P::Mr)>,
     mr: P::Mr,
     channel: Option<P::Channel>,
     remote: Option<Identity>,
@@ -56,99 +78,24 @@ pub struct Endpoint<P: Provider> {
     psn: u32,
     mtu: Mtu,
     events_seen: bool,
+    pd: P::Pd,
+    _xrc_domain: Option<P::XrcDomain>,
     _context: P::Context,
 }
 
-/// Attempts after the first, and the time between them: a vanished peer is noticed within about two seconds.
-const TIMEOUT_CODE: u8 = 14;
-const RETRY_COUNT: u8 = 7;
-
 impl<P: Provider> Endpoint<P> {
-    /// Open the provider's first device and create everything. `mtu` 0 takes the port's.
-    pub fn open(provider: &P, sizes: Sizes, mtu: usize, waiting: Waiting) -> Result<Self> {
-        let device = provider
-            .devices()?
-            .into_iter()
-            .next()
-            .context("the provider has no device")?;
-        let context = provider.open(&device.name)?;
-        let active = context.query_port(1)?.active_mtu;
-        let mtu = match (mtu, Mtu::from_bytes(mtu)) {
-            (0, _) => active,
-            (_, Some(mtu)) if mtu <= active => mtu,
-            (_, Some(_)) => bail!(
-                "an MTU of {mtu} is above the {} bytes that the interface of {} carries; choose a smaller --mtu",
-                active.bytes(),
-                device.name
-            ),
-            (_, None) => bail!("{mtu} is no path MTU; choose one of 256, 512, 1024, 2048, 4096"),
-        };
-        let gid = context.query_gid(1, 0)?.gid;
-        let pd = context.alloc_pd()?;
-        let buffer = Buffer::new(sizes.buffer_bytes.max(8));
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-        let mr = pd.reg_mr(&buffer, access)?;
-        let channel = match waiting {
-            Waiting::Polling => None,
-            Waiting::Events => Some(context.create_channel()?),
-        };
-        let cqe = (2 * sizes.depth * sizes.qps as u32).max(16);
-        let cq = context.create_cq(&CqInit {
-            channel: channel.as_ref(),
-            ..CqInit::new(cqe)
-        })?;
-        let cap = QpCap {
-            max_send_wr: sizes.depth,
-            max_recv_wr: sizes.depth,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: 0,
-        };
-        let init = QpInit {
-            qp_type: QpType::Rc,
-            send_cq: Some(&cq),
-            recv_cq: Some(&cq),
-            srq: None,
-            xrc_domain: None,
-            cap,
-            sq_sig: SqSigType::OnRequest,
-        };
-        let qps: Vec<P::Qp> = (0..sizes.qps)
-            .map(|_| pd.create_qp(&init))
-            .collect::<verbs_api::Result<_>>()?;
-        for qp in &qps {
-            qp.modify(&QpAttr {
-                state: Some(QpState::Init),
-                pkey_index: Some(0),
-                port: Some(1),
-                access: Some(access),
-                ..Default::default()
-            })?;
-        }
-        let psn = rand_psn();
-        let endpoint = Endpoint::<P> {
-            buffer,
-            qps,
-            cq,
-            mr,
-            channel,
-            remote: None,
-            gid,
-            psn,
-            mtu,
-            events_seen: false,
-            _context: context,
-        };
-        if waiting == Waiting::Events {
-            endpoint.cq.req_notify(Notify::Any)?;
-        }
-        Ok(endpoint)
-    }
-
     /// Exchange addresses with the peer and bring all queue pairs to RTS.
     pub fn connect(&mut self, control: &mut Control) -> Result<()> {
+        let numbers = |qps: &[P::Qp]| qps.iter().map(|qp| qp.qpn()).collect::<Vec<_>>();
+        let receivers = if self.targets.is_empty() {
+            &self.qps
+        } else {
+            &self.targets
+        };
         control.send(&Identity {
-            qps: self.qps.iter().map(|qp| qp.qpn()).collect(),
+            qps: numbers(&self.qps),
+            targets: numbers(receivers),
+            srqn: self.srq.as_ref().map(|srq| srq.srqn()),
             psn: self.psn,
             gid: self.gid.0,
             mtu: self.mtu.bytes(),
@@ -157,7 +104,7 @@ impl<P: Provider> Endpoint<P> {
             length: self.mr.length(),
         })?;
         let remote: Identity = control.receive()?;
-        if remote.qps.len() != self.qps.len() {
+        if remote.qps.len() != self.qps.len() || remote.targets.len() != self.qps.len() {
             bail!(
                 "the peer has {} queue pairs, this end {}",
                 remote.qps.len(),
@@ -166,36 +113,29 @@ impl<P: Provider> Endpoint<P> {
         }
         let path_mtu =
             Mtu::from_bytes(remote.mtu.min(self.mtu.bytes())).context("the peer names an unknown MTU")?;
-        for (qp, &dest_qpn) in self.qps.iter().zip(&remote.qps) {
-            qp.modify(&QpAttr {
-                state: Some(QpState::Rtr),
-                av: Some(AddressVector {
-                    dgid: Some(Gid(remote.gid)),
-                    port: 1,
-                    ..Default::default()
-                }),
-                path_mtu: Some(path_mtu),
-                dest_qpn: Some(dest_qpn),
-                rq_psn: Some(remote.psn),
-                max_dest_rd_atomic: Some(16),
-                min_rnr_timer: Some(12),
-                ..Default::default()
-            })?;
-            qp.modify(&QpAttr {
-                state: Some(QpState::Rts),
-                timeout: Some(TIMEOUT_CODE),
-                retry_cnt: Some(RETRY_COUNT),
-                rnr_retry: Some(7),
-                sq_psn: Some(self.psn),
-                max_rd_atomic: Some(16),
-                ..Default::default()
-            })?;
+        let target = |qpn| Target {
+            gid: Gid(remote.gid),
+            qpn,
+            path_mtu,
+            psn: remote.psn,
+        };
+        let senders = self.qps.iter().zip(&remote.targets);
+        for (qp, &qpn) in senders.chain(self.targets.iter().zip(&remote.qps)) {
+            qp.modify(&to_rtr(qp.qp_type(), &target(qpn)))?;
+            qp.modify(&to_rts(qp.qp_type(), self.psn))?;
+        }
+        if self.service.transport == Transport::Ud {
+            self.ah = Some(self.pd.create_ah(&address_vector(Gid(remote.gid)))?);
         }
         self.remote = Some(remote);
         // Nobody sends before both ends can receive.
         control.send(&"ready")?;
         let _: String = control.receive()?;
         Ok(())
+    }
+
+    fn peer(&self) -> &Identity {
+        self.remote.as_ref().expect("connected before use")
     }
 
     /// The entry for a part of the own buffer.
@@ -209,33 +149,80 @@ impl<P: Provider> Endpoint<P> {
 
     /// An address in the peer's buffer.
     pub fn remote(&self, offset: usize) -> RemoteAddr {
-        let remote = self.remote.as_ref().expect("connected before use");
+        let remote = self.peer();
         RemoteAddr {
             addr: remote.addr + offset as u64,
             rkey: RKey(remote.rkey),
         }
     }
 
-    /// Post one send on queue pair `qp`.
-    pub fn post(&self, qp: usize, wr_id: u64, op: SendOp<'_, P>, sge: Sge, signaled: bool) -> Result<()> {
-        let flags = if signaled {
-            SendFlags::SIGNALED
-        } else {
-            SendFlags::empty()
-        };
-        let request = SendWr {
-            wr_id,
-            op,
-            payload: Payload::Sges(&[sge]),
-            flags,
-            xrc_srqn: None,
-        };
-        Ok(self.qps[qp].post_send(&[request])?)
+    /// A SEND on queue pair `qp`.
+    pub fn send_op(&self, qp: usize, imm: Option<u32>) -> SendOp<'_, P> {
+        match &self.ah {
+            Some(ah) => SendOp::SendTo {
+                ah,
+                remote_qpn: self.peer().targets[qp],
+                remote_qkey: QKEY,
+                imm,
+            },
+            None => SendOp::Send { imm },
+        }
     }
 
-    /// Post one receive on queue pair `qp`.
-    pub fn post_recv(&self, qp: usize, wr_id: u64, sge: Sge) -> Result<()> {
-        Ok(self.qps[qp].post_recv(&[RecvWr { wr_id, sges: &[sge] }])?)
+    /// A request with one entry.
+    pub fn request<'a>(
+        &self,
+        wr_id: u64,
+        op: SendOp<'a, P>,
+        sges: &'a [Sge],
+        signaled: bool,
+    ) -> SendWr<'a, P> {
+        SendWr {
+            wr_id,
+            op,
+            payload: Payload::Sges(sges),
+            flags: if signaled {
+                SendFlags::SIGNALED
+            } else {
+                SendFlags::empty()
+            },
+            xrc_srqn: match self.service.transport {
+                Transport::Xrc => self.peer().srqn,
+                Transport::Rc | Transport::Uc | Transport::Ud => None,
+            },
+        }
+    }
+
+    /// Post one send on queue pair `qp`.
+    pub fn post(&self, qp: usize, wr_id: u64, op: SendOp<'_, P>, sge: Sge, signaled: bool) -> Result<()> {
+        Ok(self.qps[qp].post_send(&[self.request(wr_id, op, &[sge], signaled)])?)
+    }
+
+    /// Post `count` receives, each into `sge`, on queue pair `qp` or on the shared queue.
+    pub fn post_recvs(&self, qp: usize, wr_id: u64, sge: Sge, count: usize) -> Result<()> {
+        let headroom = self.headroom.as_ref().map(|(headers, mr)| Sge {
+            addr: headers.addr(),
+            length: headers.len() as u32,
+            lkey: mr.lkey(),
+        });
+        let both = [headroom.unwrap_or(sge), sge];
+        let sges = if headroom.is_some() { &both[..] } else { &both[1..] };
+        let requests = [RecvWr { wr_id, sges }; RECEIVES_A_CALL];
+        let mut left = count;
+        while left > 0 {
+            let list = &requests[..left.min(RECEIVES_A_CALL)];
+            match &self.srq {
+                Some(srq) => srq.post_recv(list)?,
+                None => self.qps[qp].post_recv(list)?,
+            }
+            left -= list.len();
+        }
+        Ok(())
+    }
+
+    /// Bytes of a received message.
+    pub fn message_bytes(&self, wc: &Wc) -> usize {
+        (wc.byte_len as usize).saturating_sub(self.service.headroom_bytes())
     }
 
     /// Take completions that are there. An unsuccessful one is an error.
@@ -247,6 +234,21 @@ impl<P: Provider> Endpoint<P> {
 
     /// Wait for completions; at least one. An unsuccessful one is an error, and so is a peer that vanishes.
     pub fn wait(&mut self, control: &mut Control, out: &mut [Wc]) -> Result<usize> {
+        loop {
+            let count = self.wait_until(control, out, None)?;
+            if count > 0 {
+                return Ok(count);
+            }
+        }
+    }
+
+    /// As [`Endpoint::wait`], but with a deadline, after which none have come (0).
+    pub fn wait_until(
+        &mut self,
+        control: &mut Control,
+        out: &mut [Wc],
+        deadline: Option<Instant>,
+    ) -> Result<usize> {
         let mut empty_polls = 0u32;
         loop {
             let count = self.poll(out)?;
@@ -256,23 +258,40 @@ impl<P: Provider> Endpoint<P> {
             match &self.channel {
                 None => {
                     empty_polls += 1;
-                    if empty_polls.is_multiple_of(1024) {
-                        control.check_peer()?;
+                    if !empty_polls.is_multiple_of(1024) {
+                        continue;
                     }
+                    control.check_peer()?;
                 }
-                Some(channel) if self.events_seen => {
+                Some(_) if self.events_seen => {
                     self.cq.req_notify(Notify::Any)?;
                     self.events_seen = false;
-                    let _ = channel;
+                    continue;
                 }
-                Some(channel) => match channel.wait(Some(Duration::from_millis(100)))? {
-                    Some(_) => self.events_seen = true,
-                    None => control.check_peer()?,
-                },
+                Some(channel) => {
+                    let left = deadline.map_or(LOOK_AROUND, |at| {
+                        at.saturating_duration_since(Instant::now()).min(LOOK_AROUND)
+                    });
+                    match channel.wait(Some(left))? {
+                        Some(_) => {
+                            self.events_seen = true;
+                            continue;
+                        }
+                        None => control.check_peer()?,
+                    }
+                }
+            }
+            if deadline.is_some_and(|at| Instant::now() >= at) {
+                return Ok(0);
             }
         }
     }
 }
+
+/// Receive requests posted with one call.
+const RECEIVES_A_CALL: usize = 32;
+/// How often a sleeping end looks whether its peer lives.
+const LOOK_AROUND: Duration = Duration::from_millis(100);
 
 fn check(wc: &Wc) -> Result<()> {
     match wc.status {
@@ -287,12 +306,4 @@ fn check(wc: &Wc) -> Result<()> {
             wc.qp_num
         ),
     }
-}
-
-fn rand_psn() -> u32 {
-    use std::hash::{BuildHasher, Hasher};
-    std::collections::hash_map::RandomState::new()
-        .build_hasher()
-        .finish() as u32
-        & 0xff_ffff
 }

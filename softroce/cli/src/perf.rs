@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::compare::Compare;
 use crate::control::Control;
 use crate::device::{self, DeviceArgs};
+use crate::endpoint::{Kind, Service, Transport};
 use crate::output;
 use crate::stats::Distribution;
 
@@ -58,9 +59,12 @@ struct Measure {
     /// The server to connect to; without it this process is the server
     host: Option<String>,
     /// The service of the queue pairs
-    #[arg(long, default_value = "rc", value_parser = ["rc"])]
-    transport: String,
-    /// Bytes a message; 8 for latency and 65536 for bandwidth when left out
+    #[arg(long, default_value = "rc")]
+    transport: Kind,
+    /// Take receive requests from one shared queue
+    #[arg(long)]
+    srq: bool,
+    /// Bytes a message; when left out 8 for latency, 65536 for bandwidth, or 1024 over ud
     #[arg(long)]
     size: Option<u32>,
     /// Messages measured (on each queue pair)
@@ -97,6 +101,7 @@ struct Measure {
 /// What the client decides for both ends.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Settings {
+    service: Service,
     operation: Operation,
     metric: Metric,
     size: u32,
@@ -110,6 +115,7 @@ struct Settings {
 /// What a run has shown.
 #[derive(Debug, Serialize)]
 struct Report {
+    transport: &'static str,
     operation: Operation,
     metric: Metric,
     size: u32,
@@ -121,6 +127,9 @@ struct Report {
     gbit_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     messages_per_s: Option<f64>,
+    /// Messages that did not arrive (SEND over an unreliable service).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost: Option<u64>,
 }
 
 const SIZE_BYTES_MAX: u32 = 1 << 28;
@@ -143,10 +152,15 @@ impl Measure {
         let (Some(operation), Some(metric)) = (self.operation, self.metric) else {
             bail!("name an operation and a metric: softroce perf send lat");
         };
+        let mut service = Service::from(self.transport);
+        service.shared_receives |= self.srq;
+        check_offered(service.transport, operation)?;
         let atomic = operation == Operation::Atomic;
-        let size = self
-            .size
-            .unwrap_or(if metric == Metric::Lat || atomic { 8 } else { 65536 });
+        let size = self.size.unwrap_or(match service.transport {
+            _ if metric == Metric::Lat || atomic => 8,
+            Transport::Ud => 1024,
+            Transport::Rc | Transport::Uc | Transport::Xrc => 65536,
+        });
         if size == 0 || size > SIZE_BYTES_MAX || (atomic && size != 8) {
             bail!("--size {size} is not measured: 1 to {SIZE_BYTES_MAX} bytes, 8 for atomics");
         }
@@ -166,6 +180,7 @@ impl Measure {
             .iters
             .unwrap_or(if metric == Metric::Lat { 20_000 } else { 10_000 });
         Ok(Settings {
+            service,
             operation,
             metric,
             size,
@@ -202,6 +217,7 @@ impl Measure {
                 own.metric
             );
         }
+        check_offered(settings.service.transport, settings.operation)?;
         if settings.size > SIZE_BYTES_MAX || settings.qps > QPS_MAX || settings.size == 0 || settings.qps == 0
         {
             bail!(
@@ -231,9 +247,24 @@ impl Measure {
     }
 }
 
+/// Which operations a service has.
+fn check_offered(transport: Transport, operation: Operation) -> Result<()> {
+    let is_offered = match (transport, operation) {
+        (Transport::Rc | Transport::Xrc, _) | (_, Operation::Send) => true,
+        (Transport::Uc, Operation::Write) => true,
+        (Transport::Uc, Operation::Read | Operation::Atomic) => false,
+        (Transport::Ud, Operation::Write | Operation::Read | Operation::Atomic) => false,
+    };
+    if !is_offered {
+        bail!("{transport:?} has no {operation:?}: UC offers SEND and WRITE, UD SEND alone");
+    }
+    Ok(())
+}
+
 impl Report {
     fn new(settings: &Settings) -> Self {
         Report {
+            transport: settings.service.name(),
             operation: settings.operation,
             metric: settings.metric,
             size: settings.size,
@@ -242,6 +273,7 @@ impl Report {
             latency: None,
             gbit_per_s: None,
             messages_per_s: None,
+            lost: None,
         }
     }
 
@@ -249,7 +281,7 @@ impl Report {
         if json {
             return output::line(serde_json::to_string(self)?);
         }
-        let name = format!("{:?}", self.operation).to_uppercase();
+        let name = format!("{} {:?}", self.transport, self.operation).to_uppercase();
         if let Some(l) = &self.latency {
             let what = if matches!(self.operation, Operation::Send | Operation::Write) {
                 "half round trip"
@@ -270,7 +302,11 @@ impl Report {
                 "{name} {} bytes on {} queue pairs, {} iterations:",
                 self.size, self.qps, self.iters
             ))?;
-            output::line(format_args!("  {gbit:.2} Gbit/s  {rate:.0} messages/s"))?;
+            let lost = match self.lost {
+                None | Some(0) => String::new(),
+                Some(lost) => format!("  ({lost} messages lost)"),
+            };
+            output::line(format_args!("  {gbit:.2} Gbit/s  {rate:.0} messages/s{lost}"))?;
         }
         Ok(())
     }

@@ -1,27 +1,27 @@
 //! `softroce pingpong`: two processes send a message back and forth, and can check every byte of it.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use verbs_api::{Buffer, Provider, SendOp, Wc, WcOpcode};
+use verbs_api::{Buffer, Provider, Wc, WcOpcode};
 
 use crate::control::Control;
 use crate::device::{self, DeviceArgs};
-use crate::endpoint::{Endpoint, Sizes, Waiting};
+use crate::endpoint::{Endpoint, Kind, Service, Sizes, Waiting};
 use crate::output;
 
-/// Send a message back and forth between two processes (start one without HOST, then one with, whose size, MTU and
-/// number count)
+/// Send a message back and forth between two processes (start one without HOST, then one with, whose service,
+/// size, MTU and number count)
 #[derive(Args, Debug)]
 pub struct Pingpong {
     /// The server to connect to; without it this process is the server
     host: Option<String>,
     /// The service of the queue pairs
-    #[arg(long, default_value = "rc", value_parser = ["rc"])]
-    transport: String,
+    #[arg(long, default_value = "rc")]
+    transport: Kind,
     /// Bytes a message
     #[arg(long, default_value_t = 4096)]
     size: u32,
@@ -53,6 +53,7 @@ pub struct Pingpong {
 /// What the client decides for both ends.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Settings {
+    service: Service,
     size: u32,
     iters: u32,
     mtu: usize,
@@ -73,6 +74,7 @@ impl Pingpong {
         device::check_capture(self.capture.as_deref())?;
         device::check_address(&self.device)?;
         let own = Settings {
+            service: self.transport.into(),
             size: self.size,
             iters: self.iters,
             mtu: self.mtu.unwrap_or(0),
@@ -130,88 +132,149 @@ fn converse<P: Provider>(
     let sizes = Sizes {
         qps: 1,
         buffer_bytes: 2 * size,
+        message_bytes: size,
         depth: 4,
     };
-    let mut end = Endpoint::open(provider, sizes, settings.mtu, waiting)?;
-    let mut patterns = Patterns::new(size);
-    end.post_recv(0, RECV_ID, end.sge(size, size))?;
+    let mut end = Endpoint::open(provider, settings.service, sizes, settings.mtu, waiting)?;
+    end.post_recvs(0, RECV_ID, end.sge(size, size), 1)?;
     end.connect(control)?;
-
-    let start = Instant::now();
-    let mut progress = Turn {
+    let mut talk = Talk {
+        end,
+        patterns: Patterns::new(size),
+        settings,
+        client,
         sent: 0,
         received: 0,
         send_done: true,
+        repeated: 0,
     };
-    if client && settings.iters > 0 {
-        send(&end, &mut patterns, settings, client, &mut progress)?;
-    }
-    let mut completions = [Wc::default(); 4];
-    while progress.received < settings.iters || !progress.send_done {
-        let count = end.wait(control, &mut completions)?;
-        for wc in &completions[..count] {
-            if wc.opcode != WcOpcode::Recv {
-                progress.send_done = true;
-                continue;
-            }
-            if wc.byte_len != settings.size {
-                bail!(
-                    "message {} has {} bytes instead of {size}",
-                    progress.received,
-                    wc.byte_len
-                );
-            }
-            if settings.check {
-                patterns.verify(&end.buffer, size, !client, progress.received)?;
-            }
-            progress.received += 1;
-            if progress.received < settings.iters {
-                end.post_recv(0, RECV_ID, end.sge(size, size))?;
-            }
-        }
-        // The next message goes out when the last one has arrived, and the buffer is free again.
-        let due = if client {
-            progress.received + 1
-        } else {
-            progress.received
-        }
-        .min(settings.iters);
-        if progress.send_done && progress.sent < due {
-            send(&end, &mut patterns, settings, client, &mut progress)?;
-        }
-    }
+    let start = Instant::now();
+    talk.run(control)?;
     let elapsed = start.elapsed();
     control.send(&"done")?;
+    talk.answer_until_done(control)?;
     let _: String = control.receive()?;
     Ok(Report {
         bytes: 2 * u64::from(settings.size) * u64::from(settings.iters),
         iters: settings.iters,
         seconds: elapsed.as_secs_f64(),
         checked: settings.check,
+        repeated: talk.repeated,
     })
 }
 
-struct Turn {
-    sent: u32,
-    received: u32,
-    send_done: bool,
-}
-
-fn send<P: Provider>(
-    end: &Endpoint<P>,
-    patterns: &mut Patterns,
+/// One end of a conversation.
+///
+/// Where messages may be lost, the immediate of each is its number, the client says its last one again when no
+/// answer comes, and the server repeats its answer to one that it knows already.
+struct Talk<P: Provider> {
+    end: Endpoint<P>,
+    patterns: Patterns,
     settings: Settings,
     client: bool,
-    turn: &mut Turn,
-) -> Result<()> {
-    let size = settings.size as usize;
-    if settings.check {
-        patterns.fill(&end.buffer, client, turn.sent);
+    sent: u32,
+    received: u32,
+    /// The last message has left the buffer.
+    send_done: bool,
+    /// Messages said again.
+    repeated: u32,
+}
+
+/// How long the client of an unreliable service waits for an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(200);
+
+impl<P: Provider> Talk<P> {
+    fn run(&mut self, control: &mut Control) -> Result<()> {
+        if self.client && self.settings.iters > 0 {
+            self.say_next()?;
+        }
+        while self.received < self.settings.iters || !self.send_done {
+            self.step(control, ANSWER_TIMEOUT)?;
+        }
+        Ok(())
     }
-    end.post(0, SEND_ID, SendOp::Send { imm: None }, end.sge(0, size), true)?;
-    turn.sent += 1;
-    turn.send_done = false;
-    Ok(())
+
+    /// The client's last answer may have been lost: repeat it for as long as it is asked for.
+    fn answer_until_done(&mut self, control: &mut Control) -> Result<()> {
+        while !self.client && !self.settings.service.is_reliable() && !control.has_word()? {
+            self.step(control, Duration::from_millis(1))?;
+        }
+        Ok(())
+    }
+
+    /// Wait for completions, and act on them.
+    fn step(&mut self, control: &mut Control, patience: Duration) -> Result<()> {
+        let is_reliable = self.settings.service.is_reliable();
+        let deadline = (!is_reliable).then(|| Instant::now() + patience);
+        let mut completions = [Wc::default(); 4];
+        let count = self.end.wait_until(control, &mut completions, deadline)?;
+        for wc in &completions[..count] {
+            if wc.opcode == WcOpcode::Recv {
+                self.hear(wc)?;
+            } else {
+                self.send_done = true;
+            }
+        }
+        // The next message goes out when the last one has arrived, and the buffer is free again.
+        let due = self.received + u32::from(self.client);
+        if self.send_done && self.sent < due.min(self.settings.iters) {
+            self.say_next()?;
+        } else if count == 0 && self.client && self.send_done && self.sent > 0 {
+            self.say_again()?;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, wc: &Wc) -> Result<()> {
+        let size = self.settings.size as usize;
+        let number = wc.immediate().unwrap_or(self.received);
+        if number < self.received {
+            self.end.post_recvs(0, RECV_ID, self.end.sge(size, size), 1)?;
+            // The server's answer got lost; the client hears a late answer twice, and that is all.
+            if !self.client && self.send_done && number + 1 == self.sent {
+                self.say_again()?;
+            }
+            return Ok(());
+        }
+        let length = self.end.message_bytes(wc);
+        if number > self.received || length != size {
+            bail!(
+                "message {number} of {length} bytes arrived instead of message {} of {size}",
+                self.received
+            );
+        }
+        if self.settings.check {
+            self.patterns
+                .verify(&self.end.buffer, size, !self.client, self.received)?;
+        }
+        self.received += 1;
+        if self.received < self.settings.iters || !self.settings.service.is_reliable() {
+            self.end.post_recvs(0, RECV_ID, self.end.sge(size, size), 1)?;
+        }
+        Ok(())
+    }
+
+    fn say_next(&mut self) -> Result<()> {
+        if self.settings.check {
+            self.patterns.fill(&self.end.buffer, self.client, self.sent);
+        }
+        self.sent += 1;
+        self.say()
+    }
+
+    fn say_again(&mut self) -> Result<()> {
+        self.repeated += 1;
+        self.say()
+    }
+
+    fn say(&mut self) -> Result<()> {
+        let size = self.settings.size as usize;
+        let number = Some(self.sent - 1).filter(|_| !self.settings.service.is_reliable());
+        let op = self.end.send_op(0, number);
+        self.end.post(0, SEND_ID, op, self.end.sge(0, size), true)?;
+        self.send_done = false;
+        Ok(())
+    }
 }
 
 /// Message contents that differ in every message and direction, so that a stale or shifted byte shows.
@@ -258,6 +321,8 @@ struct Report {
     iters: u32,
     seconds: f64,
     checked: bool,
+    /// Messages said again since no answer came (unreliable services).
+    repeated: u32,
 }
 
 impl Report {
@@ -267,6 +332,7 @@ impl Report {
         if json {
             let value = serde_json::json!({
                 "bytes": self.bytes, "iters": self.iters, "seconds": self.seconds, "checked": self.checked,
+                "repeated": self.repeated,
                 "mbit_per_s": mbit_per_s, "us_per_iter": us_per_iter,
             });
             return output::line(value);
@@ -276,8 +342,12 @@ impl Report {
             self.bytes, self.seconds
         ))?;
         let check = if self.checked { ", every byte checked" } else { "" };
+        let again = match self.repeated {
+            0 => String::new(),
+            count => format!(", {count} messages lost on the way and said again"),
+        };
         output::line(format_args!(
-            "{} iterations = {us_per_iter:.2} us an iteration{check}",
+            "{} iterations = {us_per_iter:.2} us an iteration{check}{again}",
             self.iters
         ))
     }

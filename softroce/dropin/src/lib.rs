@@ -20,6 +20,7 @@ mod device_memory;
 mod domain;
 mod entry;
 mod handle;
+mod log;
 mod memory;
 mod post;
 mod qp;

@@ -14,6 +14,7 @@ use crate::cq::{self, CompletionQueues};
 use crate::groups::{self, Groups};
 use crate::integrity::Senders;
 use crate::memory::{self, HostMemory, Memory};
+use crate::pacer::Pacer;
 use crate::pd::{self, ProtectionDomains};
 use crate::qp_table::QpTable;
 use crate::shared::Shared;
@@ -137,6 +138,7 @@ impl Engine {
             events: VecDeque::new(),
             timers: Default::default(),
             peers: Peers::new(config.initial_window_bytes),
+            pacer: Pacer::new(),
             reads: ReadBudget::new(config.receive_buffer_bytes),
             ready: Default::default(),
             acks: Default::default(),

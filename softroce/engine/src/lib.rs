@@ -30,6 +30,7 @@ mod event;
 mod groups;
 mod integrity;
 mod memory;
+mod pacer;
 mod pd;
 mod psn;
 mod qp;

@@ -12,6 +12,7 @@ mod completer;
 mod error;
 mod link;
 pub(crate) mod migration;
+mod operation;
 mod receive_queue;
 mod receive_source;
 mod requester;
@@ -32,9 +33,10 @@ use crate::shared::Shared;
 use crate::{CqId, PdId, RxMeta, SendRequest, SrqId, Time};
 
 pub(crate) use link::{Link, PARTITION};
+pub(crate) use operation::Operation;
 pub(crate) use receive_queue::{ReceiveQueue, RecvWqe, Refusal as ReceiveRefusal};
 pub(crate) use receive_source::{Held, ReceiveSource};
-pub(crate) use send_queue::{Operation, Refusal as SendRefusal, SendQueue};
+pub(crate) use send_queue::{Refusal as SendRefusal, SendQueue};
 pub(crate) use xrc_target::XrcTarget;
 
 use migration::Migration;

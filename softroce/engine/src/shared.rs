@@ -8,6 +8,7 @@ use crate::budget::{PeerId, Peers, ReadBudget};
 use crate::counters::Counters;
 use crate::cq::{CompletionQueues, Pushed, Solicited};
 use crate::memory::Memory;
+use crate::pacer::Pacer;
 use crate::slot_list::SlotList;
 use crate::srq::{Level, SharedReceiveQueues};
 use crate::timer::Timers;
@@ -25,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) events: VecDeque<EngineEvent>,
     pub(crate) timers: Timers,
     pub(crate) peers: Peers,
+    /// The rate of what nobody acknowledges.
+    pub(crate) pacer: Pacer,
     pub(crate) reads: ReadBudget,
     /// Slots of queue pairs that may have packets to send.
     pub(crate) ready: SlotList,

@@ -47,6 +47,8 @@ const RATIOS: &[(&str, &str, Mark)] = &[
         "raw UDP spinning",
         Mark::AtMost(1.5),
     ),
+    ("softroce UC SEND 8 B", "raw UDP spinning", Mark::AtMost(1.5)),
+    ("softroce UD SEND 8 B", "raw UDP spinning", Mark::AtMost(1.4)),
     (
         "softroce WRITE 8 B, memory-poll",
         "raw UDP blocking",

@@ -1,11 +1,10 @@
 //! Bandwidth and message rate: many messages in flight.
 
-use std::time::Instant;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use verbs_api::{
-    CompletionQueue, Payload, Provider, QueuePair, RecvWr, SendFlags, SendOp, SendWr, Wc, WcOpcode,
-};
+use verbs_api::{CompletionQueue, Provider, QueuePair, SendOp, SendWr, Wc, WcOpcode};
 
 use super::latency::finish;
 use super::{Operation, Report, Settings};
@@ -36,9 +35,10 @@ pub fn measure<P: Provider>(
     let sizes = Sizes {
         qps: settings.qps as usize,
         buffer_bytes: slot * slots,
+        message_bytes: settings.size as usize,
         depth: DEPTH,
     };
-    let mut end = Endpoint::open(provider, sizes, settings.mtu, waiting)?;
+    let mut end = Endpoint::open(provider, settings.service, sizes, settings.mtu, waiting)?;
     let stream = Stream {
         slot,
         slots,
@@ -47,25 +47,41 @@ pub fn measure<P: Provider>(
     let receiver = !client && settings.operation == Operation::Send;
     let mut receives = Receives::new(settings);
     if receiver {
-        receives.fill(&end, &stream, DEPTH)?;
+        receives.fill(&end)?;
     }
     end.connect(control)?;
-    let mut report = None;
+    let start = Instant::now();
     if client {
-        let start = Instant::now();
         stream.run(&mut end, control)?;
-        let seconds = start.elapsed().as_secs_f64();
-        let messages = f64::from(settings.iters) * f64::from(settings.qps);
-        report = Some(Report {
-            gbit_per_s: Some(messages * f64::from(settings.size) * 8.0 / seconds / 1e9),
-            messages_per_s: Some(messages / seconds),
-            ..Report::new(settings)
-        });
-    } else if receiver {
-        receives.run(&mut end, control, &stream)?;
+    } else if receiver && settings.service.is_reliable() {
+        receives.run(&mut end, control)?;
     }
-    finish(control, client, settings)?;
-    Ok(report)
+    let seconds = start.elapsed().as_secs_f64();
+    let counts_arrivals = settings.operation == Operation::Send && !settings.service.is_reliable();
+    let arrived = match (counts_arrivals, client) {
+        (false, _) => {
+            finish(control, client, settings)?;
+            None
+        }
+        (true, true) => {
+            control.send(&"sent")?;
+            Some(control.receive::<u64>()?)
+        }
+        (true, false) => {
+            receives.run_until_told(&mut end, control)?;
+            let _: String = control.receive()?;
+            control.send(&receives.arrived)?;
+            None
+        }
+    };
+    let sent = u64::from(settings.iters) * u64::from(settings.qps);
+    let messages = arrived.unwrap_or(sent) as f64;
+    Ok(client.then(|| Report {
+        gbit_per_s: Some(messages * f64::from(settings.size) * 8.0 / seconds / 1e9),
+        messages_per_s: Some(messages / seconds),
+        lost: arrived.map(|arrived| sent.saturating_sub(arrived)),
+        ..Report::new(settings)
+    }))
 }
 
 struct Stream {
@@ -137,24 +153,13 @@ impl Stream {
             let message = first + i as u32;
             let remote = end.remote(self.offset(message));
             let op = match self.settings.operation {
-                Operation::Send => SendOp::Send { imm: None },
+                Operation::Send => end.send_op(qp, None),
                 Operation::Write => SendOp::Write { remote, imm: None },
                 Operation::Read => SendOp::Read { remote },
                 Operation::Atomic => SendOp::FetchAdd { remote, add: 1 },
             };
             let last = i as u32 + 1 == list;
-            let flags = if last {
-                SendFlags::SIGNALED
-            } else {
-                SendFlags::empty()
-            };
-            SendWr {
-                wr_id: u64::from(message) + 1,
-                op,
-                payload: Payload::Sges(&sges[i]),
-                flags,
-                xrc_srqn: None,
-            }
+            end.request(u64::from(message) + 1, op, &sges[i], last)
         });
         Ok(end.qps[qp].post_send(&requests[..list as usize])?)
     }
@@ -162,65 +167,70 @@ impl Stream {
 
 /// The receiving end of SENDs.
 struct Receives {
-    left: u64,
+    settings: Settings,
+    arrived: u64,
+    /// Receive requests used up, by queue pair, and not posted again yet.
+    used: HashMap<u32, u32>,
 }
+
+/// Silence after which nothing more of an unreliable service is on its way.
+const SILENCE: Duration = Duration::from_millis(100);
 
 impl Receives {
     fn new(settings: &Settings) -> Self {
         Receives {
-            left: u64::from(settings.iters) * u64::from(settings.qps),
+            settings: *settings,
+            arrived: 0,
+            used: HashMap::new(),
         }
     }
 
-    fn fill<P: Provider>(&self, end: &Endpoint<P>, stream: &Stream, count: u32) -> Result<()> {
-        (0..end.qps.len()).try_for_each(|qp| Self::post(end, stream, qp, count))
+    /// What arrives is not looked at: all messages may land in the same place.
+    fn post<P: Provider>(&self, end: &Endpoint<P>, qp: usize, count: u32) -> Result<()> {
+        end.post_recvs(qp, 0, end.sge(0, self.settings.size as usize), count as usize)
     }
 
-    fn post<P: Provider>(end: &Endpoint<P>, stream: &Stream, qp: usize, count: u32) -> Result<()> {
-        let size = stream.settings.size as usize;
-        let sges: [_; LIST as usize] = std::array::from_fn(|i| [end.sge(stream.offset(i as u32), size)]);
-        let requests: [RecvWr<'_>; LIST as usize] = std::array::from_fn(|i| RecvWr {
-            wr_id: 0,
-            sges: &sges[i],
-        });
-        let mut left = count;
-        while left > 0 {
-            let list = left.min(LIST);
-            end.qps[qp].post_recv(&requests[..list as usize])?;
-            left -= list;
+    fn fill<P: Provider>(&mut self, end: &Endpoint<P>) -> Result<()> {
+        (0..end.qps.len()).try_for_each(|qp| self.post(end, qp, DEPTH))
+    }
+
+    fn note<P: Provider>(&mut self, end: &Endpoint<P>, completions: &[Wc]) -> Result<()> {
+        for wc in completions {
+            debug_assert_eq!(wc.opcode, WcOpcode::Recv);
+            self.arrived += 1;
+            let used = self.used.entry(wc.qp_num).or_default();
+            *used += 1;
+            if *used == LIST {
+                *used = 0;
+                let qp = end.qps.iter().position(|qp| qp.qpn() == wc.qp_num).unwrap_or(0);
+                self.post(end, qp, LIST)?;
+            }
         }
         Ok(())
     }
 
-    fn run<P: Provider>(
-        &mut self,
-        end: &mut Endpoint<P>,
-        control: &mut Control,
-        stream: &Stream,
-    ) -> Result<()> {
-        let index_of: std::collections::HashMap<u32, usize> = end
-            .qps
-            .iter()
-            .enumerate()
-            .map(|(index, qp)| (qp.qpn(), index))
-            .collect();
-        let mut used = vec![0u32; end.qps.len()];
+    fn run<P: Provider>(&mut self, end: &mut Endpoint<P>, control: &mut Control) -> Result<()> {
+        let all = u64::from(self.settings.iters) * u64::from(self.settings.qps);
         let mut completions = [Wc::default(); 64];
-        while self.left > 0 {
+        while self.arrived < all {
             let count = end.wait(control, &mut completions)?;
-            for wc in &completions[..count] {
-                debug_assert_eq!(wc.opcode, WcOpcode::Recv);
-                let qp = index_of[&wc.qp_num];
-                used[qp] += 1;
-                self.left -= 1;
-                if used[qp] == LIST {
-                    used[qp] = 0;
-                    Self::post(end, stream, qp, LIST)?;
-                }
-            }
+            self.note(end, &completions[..count])?;
         }
         // Acknowledgements of the last messages may still be on their way.
         end.cq.poll(&mut completions)?;
         Ok(())
+    }
+
+    /// Until the sender says that it has sent everything, and nothing more arrives.
+    fn run_until_told<P: Provider>(&mut self, end: &mut Endpoint<P>, control: &mut Control) -> Result<()> {
+        let mut completions = [Wc::default(); 64];
+        loop {
+            let deadline = Some(Instant::now() + SILENCE);
+            let count = end.wait_until(control, &mut completions, deadline)?;
+            self.note(end, &completions[..count])?;
+            if count == 0 && control.has_word()? {
+                return Ok(());
+            }
+        }
     }
 }

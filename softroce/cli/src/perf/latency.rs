@@ -1,8 +1,8 @@
 //! Latency: one message at a time.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use verbs_api::{Provider, SendOp, Wc, WcOpcode};
 
 use super::{Operation, Report, Settings, WARM_UP};
@@ -27,9 +27,10 @@ pub fn measure<P: Provider>(
     let sizes = Sizes {
         qps: 1,
         buffer_bytes: 2 * slot,
+        message_bytes: size,
         depth: 64,
     };
-    let mut end = Endpoint::open(provider, sizes, settings.mtu, waiting)?;
+    let mut end = Endpoint::open(provider, settings.service, sizes, settings.mtu, waiting)?;
     let mut run = Run {
         slot,
         size,
@@ -39,9 +40,7 @@ pub fn measure<P: Provider>(
         receives: RECEIVES,
     };
     if settings.operation == Operation::Send {
-        for _ in 0..RECEIVES {
-            end.post_recv(0, 0, end.sge(slot, size))?;
-        }
+        end.post_recvs(0, 0, end.sge(slot, size), RECEIVES as usize)?;
     }
     end.connect(control)?;
     let rounds = settings.iters + WARM_UP;
@@ -109,6 +108,10 @@ struct Run {
     receives: u32,
 }
 
+/// A message of an unreliable service that takes so long will never come.
+const LOST_AFTER: Duration = Duration::from_secs(5);
+const LOST: &str = "an unreliable service does not send it again; measure once more";
+
 /// Receives kept posted: the peer may send again before this end has posted another.
 const RECEIVES: u32 = 4;
 
@@ -132,12 +135,12 @@ impl Run {
                 remote: end.remote(self.slot),
                 imm: None,
             },
-            _ => SendOp::Send { imm: None },
+            _ => end.send_op(0, None),
         };
         end.post(0, 1, op, end.sge(0, self.size), signaled)?;
         // Another receive is posted while the message is on its way, not before it leaves.
         while self.settings.operation == Operation::Send && self.receives < RECEIVES {
-            end.post_recv(0, 0, end.sge(self.slot, self.size))?;
+            end.post_recvs(0, 0, end.sge(self.slot, self.size), 1)?;
             self.receives += 1;
         }
         if signaled {
@@ -165,7 +168,10 @@ impl Run {
         }
         let mut completions = [Wc::default(); 1];
         loop {
-            end.wait(control, &mut completions)?;
+            let deadline = (!self.settings.service.is_reliable()).then(|| Instant::now() + LOST_AFTER);
+            if end.wait_until(control, &mut completions, deadline)? == 0 {
+                bail!("message {round} was lost: {LOST}");
+            }
             if completions[0].opcode == WcOpcode::Recv {
                 self.receives -= 1;
                 return Ok(());
@@ -179,6 +185,7 @@ impl Run {
         control: &mut Control,
         round: u32,
     ) -> Result<()> {
+        let start = Instant::now();
         let last = self.slot + self.size - 1;
         let mut looks = 0u32;
         let mut completions = [Wc::default(); COMPLETING_MAX + 1];
@@ -195,6 +202,9 @@ impl Run {
             }
             if looks.is_multiple_of(1024) {
                 control.check_peer()?;
+                if !self.settings.service.is_reliable() && start.elapsed() > LOST_AFTER {
+                    bail!("message {round} was lost: {LOST}");
+                }
             }
         }
         Ok(())

@@ -11,8 +11,9 @@ use roce_wire::{AtomicAckEth, NakCode, Packet, Position, Syndrome};
 use verbs_api::{QpState, WcStatus};
 
 use super::Qp;
+use super::operation::Operation;
 use super::requester::{Pace, Recovery};
-use super::send_queue::{Data, Operation};
+use super::send_queue::Data;
 use crate::psn::Seq;
 use crate::shared::Shared;
 

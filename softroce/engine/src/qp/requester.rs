@@ -8,7 +8,8 @@
 use roce_wire::{Psn, RnrTimer};
 use verbs_api::{QpAttr, QpState, SendFlags, WcStatus};
 
-use super::send_queue::{LocalFault, Operation, SendQueue, packets_of};
+use super::operation::Operation;
+use super::send_queue::{LocalFault, SendQueue, packets_of};
 use super::{Qp, Turn};
 use crate::Time;
 use crate::batch::TxBatch;
@@ -40,6 +41,8 @@ pub(super) enum Hold {
     Nothing,
     /// The responder was not ready; try again then, and send nothing until then.
     Rnr(Time),
+    /// What nobody acknowledges has its rate, and this one has its turn then.
+    Rate(Time),
 }
 
 /// How careful to be.

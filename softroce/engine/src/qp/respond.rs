@@ -61,7 +61,7 @@ impl Qp {
     }
 
     /// Answers to READs and atomics, in the order of their requests; behind them a NAK; a congestion notification.
-    fn send_responses(&mut self, shared: &mut Shared, batch: &mut TxBatch, link: &Link) -> Turn {
+    pub(super) fn send_responses(&mut self, shared: &mut Shared, batch: &mut TxBatch, link: &Link) -> Turn {
         if self.responder.cnp.is_due {
             if !send_cnp(shared, batch, link) {
                 return Turn::BatchFull;

@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 
 use roce_wire::{Msn, NakCode, OpcodeInfo, Operation, Packet, Position, Psn, Syndrome};
-use verbs_api::{EventKind, QpState};
+use verbs_api::{EventKind, QpState, QpType};
 
 use super::Qp;
 use super::resources::Resources;
@@ -294,9 +294,11 @@ impl Qp {
         }
     }
 
-    /// While the own socket fills up, ask senders to slow down. One alone is bounded by its own window, which fits.
+    /// While the own socket fills up, ask senders to slow down. One alone is bounded by its own window, which fits; one
+    /// that is not acknowledged has none.
     fn note_pressure(&mut self, shared: &mut Shared, packet: &Packet<'_>) {
-        if !shared.is_pressed || !packet.headers.bth.ack_request {
+        let is_acknowledged = self.id.qp_type != QpType::Uc;
+        if !shared.is_pressed || (is_acknowledged && !packet.headers.bth.ack_request) {
             return;
         }
         let cnp = &mut self.responder.cnp;
@@ -305,7 +307,7 @@ impl Qp {
             .is_none_or(|last| shared.now.since(last) >= CNP_INTERVAL_NS)
         {
             cnp.last = Some(shared.now);
-            cnp.is_due = shared.peers.are_several_awake(shared.now);
+            cnp.is_due = !is_acknowledged || shared.peers.are_several_awake(shared.now);
             if cnp.is_due {
                 self.make_ready(shared);
             }

@@ -4,15 +4,18 @@
 //! on this side fails the request and takes the send queue to SQE (IBA 10.3.1.6); what goes wrong on the way or at the
 //! peer nobody learns of.
 //!
-//! The peer's window is for those who hear back from it. Here a turn is what bounds a queue pair: others have theirs in
-//! between.
+//! The peer's window is for those who hear back from it. Here a rate bounds all together (see [`crate::pacer`]), and a
+//! turn each: others have theirs in between.
 #![forbid(unsafe_code)]
 
 use verbs_api::{QpState, QpType, WcStatus};
 
+use super::requester::Hold;
 use super::send_queue::packets_of;
 use super::{Qp, Turn};
 use crate::batch::TxBatch;
+use crate::budget::packet_cost;
+use crate::pacer::Sent;
 use crate::shared::Shared;
 
 mod connected;
@@ -26,6 +29,11 @@ const TURN_BYTES: usize = 60 << 10;
 impl Qp {
     /// Send until the turn is over or nothing is left.
     pub(super) fn transmit_unreliable(&mut self, shared: &mut Shared, batch: &mut TxBatch) -> Turn {
+        if let (Some(link), QpType::Uc) = (self.link, self.id.qp_type)
+            && self.send_responses(shared, batch, &link) == Turn::BatchFull
+        {
+            return Turn::BatchFull;
+        }
         let mut bytes = 0;
         for _ in 0..TURN_PACKETS {
             if bytes >= TURN_BYTES {
@@ -38,13 +46,26 @@ impl Qp {
                 self.carry_out_oldest(shared);
                 continue;
             }
+            let sent = if bytes == 0 {
+                Sent::Nothing
+            } else {
+                Sent::Something
+            };
+            if let Err(later) = shared.pacer.admit(shared.now, sent) {
+                self.requester.hold = Hold::Rate(later);
+                self.arm(shared);
+                return Turn::Done;
+            }
             let sent = match self.id.qp_type {
                 QpType::Uc => self.send_connected_packet(shared, batch),
                 QpType::Ud | QpType::Gsi => self.send_datagram(shared, batch),
                 QpType::Rc | QpType::XrcInitiator | QpType::XrcTarget | QpType::RawPacket => Err(Turn::Done),
             };
             match sent {
-                Ok(len) => bytes += len,
+                Ok(len) => {
+                    bytes += len;
+                    shared.pacer.charge(cost_of_last(batch));
+                }
                 // It has had a part of its turn; the next batch is for others first.
                 Err(Turn::BatchFull) if bytes > 0 => return Turn::BatchFullAgain,
                 Err(turn) => return turn,
@@ -61,7 +82,7 @@ impl Qp {
             QpState::Reset | QpState::Init | QpState::Rtr | QpState::Sqe | QpState::Err => return false,
         };
         let number = self.send_queue.head();
-        if number >= self.send_queue.tail() {
+        if number >= self.send_queue.tail() || self.requester.hold != Hold::Nothing {
             return false;
         }
         if number < self.requester.begun_end {
@@ -110,5 +131,17 @@ impl Qp {
         shared.counters.send_err += 1;
         self.fail_send(shared, status);
         self.requester.current = self.send_queue.head();
+    }
+}
+
+/// What the batch's last packet costs the receiving socket.
+fn cost_of_last(batch: &TxBatch) -> u32 {
+    match batch.packets() {
+        [.., before, last] => packet_cost(
+            last.len as usize,
+            before.len == last.len && before.path == last.path,
+        ),
+        [last] => packet_cost(last.len as usize, false),
+        [] => 0,
     }
 }

@@ -132,7 +132,7 @@ fn unsignalled_requests_complete_in_silence_and_free_their_places() {
         let flags = SendFlags::empty();
         let op = SendOperation::Write { remote, imm: None };
         pair.a.post_with(pair.now, pair.qa, round, op, &[sge], flags);
-        pair.flush();
+        pair.run();
     }
     assert_eq!(pair.a.completions(), []);
     assert_eq!(pair.a.engine.counters().rdma_sends, 1000);

@@ -232,10 +232,53 @@ fn a_long_message_leaves_turns_to_others() {
         }
         Fate::Drop
     });
-    pair.flush();
+    pair.run();
     assert!(at.get().unwrap() <= 64, "after {:?} packets", at.get());
     assert_eq!(
         pair.a.outcomes(),
         [(2, WcStatus::Success), (1, WcStatus::Success)]
     );
+}
+
+#[test]
+fn packets_that_nobody_acknowledges_leave_at_the_rate_of_a_wire() {
+    let mut pair = Pair::with(unreliable());
+    let long = pair.a.sge(0, 1 << 20);
+    let start = pair.now;
+    pair.a.post(start, pair.qa, 1, SEND, &[long]);
+    pair.flush();
+    let at_once = pair.a.engine.counters().sent_bytes;
+    assert!(
+        (32 << 10..80 << 10).contains(&at_once),
+        "{at_once} bytes left at once"
+    );
+    pair.run();
+    assert_eq!(pair.a.outcomes(), [(1, WcStatus::Success)]);
+    let micros = pair.now.since(start) / 1000;
+    assert!((900..1200).contains(&micros), "a mebibyte took {micros} us");
+}
+
+#[test]
+fn queue_pairs_share_the_rate_in_turns() {
+    let connection = unreliable();
+    let mut pair = Pair::with(connection);
+    let (now, ip) = (pair.now, pair.b.ip);
+    let mut queue_pairs = vec![pair.qa];
+    for peer in 0x99..0x9c {
+        let qpn = pair.a.create_qp(&connection);
+        pair.a.enter_init(now, qpn, &connection);
+        pair.a.enter_rtr(now, qpn, ip, peer, &connection);
+        pair.a.enter_rts(now, qpn, &connection);
+        queue_pairs.push(qpn);
+    }
+    let long = pair.a.sge(0, 1 << 20);
+    for (&qpn, wr_id) in queue_pairs.iter().zip(1..) {
+        pair.a.post(now, qpn, wr_id, SEND, &[long]);
+    }
+    pair.rule = Box::new(|_| Fate::Drop);
+    // Four mebibytes take some four milliseconds; nobody is done long before the others.
+    pair.run_until(now + 3_500_000);
+    assert_eq!(pair.a.outcomes(), []);
+    pair.run();
+    assert_eq!(pair.a.outcomes().len(), 4);
 }

@@ -48,7 +48,7 @@ impl Qp {
 
     pub(in crate::qp) fn requester_deadline(&self) -> Option<Time> {
         let hold = match self.requester.hold {
-            Hold::Rnr(until) => Some(until),
+            Hold::Rnr(until) | Hold::Rate(until) => Some(until),
             Hold::Nothing => None,
         };
         [hold, self.retransmit_deadline(), self.lease_deadline()]
@@ -59,7 +59,7 @@ impl Qp {
 
     pub(in crate::qp) fn handle_requester_timeout(&mut self, shared: &mut Shared) {
         let now = shared.now;
-        if let Hold::Rnr(until) = self.requester.hold
+        if let Hold::Rnr(until) | Hold::Rate(until) = self.requester.hold
             && until <= now
         {
             self.requester.hold = Hold::Nothing;

@@ -8,7 +8,7 @@ use verbs_api::WcStatus;
 
 use crate::memory::WindowFault;
 use crate::qp::Qp;
-use crate::qp::send_queue::Operation;
+use crate::qp::operation::Operation;
 use crate::shared::Shared;
 
 impl Qp {

@@ -8,7 +8,8 @@ use super::{ACK_REQUEST_EVERY, Pace};
 use crate::batch::TxBatch;
 use crate::budget::packet_cost;
 use crate::memory::MemoryFault;
-use crate::qp::send_queue::{Data, Operation, SendTail, SendWqe};
+use crate::qp::operation::{Operation, SendTail};
+use crate::qp::send_queue::{Data, SendWqe};
 use crate::qp::{Link, Qp, Turn};
 use crate::shared::Shared;
 

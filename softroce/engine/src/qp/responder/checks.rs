@@ -188,10 +188,13 @@ fn check_length(message: Message, packet: &Packet<'_>, info: &OpcodeInfo, mtu: u
     if !info.payload.allows(len, mtu as usize) || !pad_is_right {
         return Err(Fault::Length);
     }
-    if packet
-        .headers
-        .reth
-        .is_some_and(|reth| u64::from(reth.dma_length) > MAX_MESSAGE_BYTES)
+    // FLUSH moves no bytes, and where it is for a whole region its length means nothing.
+    let is_message = info.operation != Operation::Flush;
+    if is_message
+        && packet
+            .headers
+            .reth
+            .is_some_and(|reth| u64::from(reth.dma_length) > MAX_MESSAGE_BYTES)
     {
         return Err(Fault::Length);
     }

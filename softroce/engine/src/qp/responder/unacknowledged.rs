@@ -17,6 +17,7 @@ use crate::shared::Shared;
 impl Qp {
     /// Take a UC packet in. The caller has checked that the state admits it.
     pub(crate) fn handle_unacknowledged(&mut self, shared: &mut Shared, packet: &Packet<'_>) {
+        self.note_pressure(shared, packet);
         let bth = &packet.headers.bth;
         let is_expected = bth.psn == self.responder.expected.psn();
         let starts_message = bth

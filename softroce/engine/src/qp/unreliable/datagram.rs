@@ -5,8 +5,8 @@ use roce_wire::{Bth, Deth, Headers, ICRC_LEN, ImmDt, Opcode, QKey, Qpn, pad_len,
 use verbs_api::{QpType, SendFlags, WcStatus};
 
 use crate::batch::TxBatch;
+use crate::qp::operation::{Operation, SendTail};
 use crate::qp::requester::emit;
-use crate::qp::send_queue::{Operation, SendTail};
 use crate::qp::{PARTITION, Qp, Turn};
 use crate::shared::Shared;
 

@@ -1,0 +1,100 @@
+//! What kind of queue pairs an endpoint talks through.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use verbs_api::QpType;
+
+/// The transport service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Transport {
+    /// Reliable connection
+    Rc,
+    /// Unreliable connection
+    Uc,
+    /// Unreliable datagram
+    Ud,
+    /// Extended reliable connection: an initiator to send, a target and a shared receive queue to receive
+    Xrc,
+}
+
+/// Transport, and whose receive requests it uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Service {
+    /// The transport service.
+    pub transport: Transport,
+    /// Whether all queue pairs take their receive requests from one shared queue. XRC always does.
+    pub shared_receives: bool,
+}
+
+impl Service {
+    /// The kind of queue pair that sends.
+    pub fn sender_type(self) -> QpType {
+        match self.transport {
+            Transport::Rc => QpType::Rc,
+            Transport::Uc => QpType::Uc,
+            Transport::Ud => QpType::Ud,
+            Transport::Xrc => QpType::XrcInitiator,
+        }
+    }
+
+    /// Whether what was sent arrives, or its sender hears that it did not.
+    pub fn is_reliable(self) -> bool {
+        match self.transport {
+            Transport::Rc | Transport::Xrc => true,
+            Transport::Uc | Transport::Ud => false,
+        }
+    }
+
+    /// Whether receive requests go to a shared queue.
+    pub fn has_shared_receives(self) -> bool {
+        self.shared_receives || self.transport == Transport::Xrc
+    }
+
+    /// Bytes that the card puts in front of a received message.
+    pub fn headroom_bytes(self) -> usize {
+        match self.transport {
+            Transport::Ud => 40,
+            Transport::Rc | Transport::Uc | Transport::Xrc => 0,
+        }
+    }
+
+    /// As the user names it.
+    pub fn name(self) -> &'static str {
+        match self.transport {
+            Transport::Rc => "rc",
+            Transport::Uc => "uc",
+            Transport::Ud => "ud",
+            Transport::Xrc => "xrc",
+        }
+    }
+}
+
+/// The services as the user names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// Reliable connection
+    Rc,
+    /// Unreliable connection
+    Uc,
+    /// Unreliable datagram: a message is one packet at most
+    Ud,
+    /// Reliable connection with a shared receive queue
+    Srq,
+    /// Extended reliable connection
+    Xrc,
+}
+
+impl From<Kind> for Service {
+    fn from(kind: Kind) -> Service {
+        let transport = match kind {
+            Kind::Rc | Kind::Srq => Transport::Rc,
+            Kind::Uc => Transport::Uc,
+            Kind::Ud => Transport::Ud,
+            Kind::Xrc => Transport::Xrc,
+        };
+        Service {
+            transport,
+            shared_receives: kind == Kind::Srq,
+        }
+    }
+}
