@@ -4,8 +4,8 @@
 #   group.sh [--cache DIR] [--pcap FILE] PEER        PEER: the built program `peer` of the package e2e
 #
 # One process on the host sends 1,000 messages to 239.7.7.7; it, the two others and the guest must each receive each of
-# them once. Then one of those who called leaves, and gets none of 100 messages more. PEER runs as an unprivileged user;
-# the guest's end is group_peer.py, on rxe0. Needs root, Debian 12 amd64, and on its first run a mirror that
+# them once. Then one of those who called leaves, and gets none of 100 messages more. PEER runs as an unprivileged
+# user, and in the guest through libibverbs on rxe0. Needs root, Debian 12 amd64, and on its first run a mirror that
 # apt-get can reach.
 set -u
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
@@ -31,6 +31,6 @@ host="$user '$peer' group --listen $meeting --members 3 --group $group & sender=
   wait \$sender && wait \$one && wait \$other"
 # rxe asks the network card for a group's frames, but nobody asks the guest's IP layer to keep them: an address with
 # `autojoin` does.
-exec "$here/rxe-vm.sh" --no-siw --share "$here" --timeout 400 "${cache[@]}" \
+exec "$here/rxe-vm.sh" --no-siw --share "$(dirname "$peer")" --timeout 400 "${cache[@]}" \
   --netns "softroce-group-$$" "${pcap[@]}" --host-cmd "$host" \
-  -- bash -c "ip addr add $group/32 dev eth0 autojoin && exec /usr/bin/python3 group_peer.py --call 192.0.2.1"
+  -- bash -c "ip addr add $group/32 dev eth0 autojoin && exec '$peer' --provider native group --call $meeting"

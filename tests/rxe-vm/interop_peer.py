@@ -287,5 +287,4 @@ def call(address, port):
     sys.exit(f"cannot call {address}:{port}: {last}")
 
 
-if __name__ == "__main__":
-    main()
+main()
