@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use roce_wire::{Operation, Transport, parse};
+use roce_wire::{Operation, Packet, Transport, parse};
 use softroce_engine::{
     Acks, AddressHandle, CompletionRing, Config, CqId, Engine, MrInfo, MwId, PdId, PortConfig, QpConfig,
     RxMeta, SrqConfig, SrqHandle, Time, TxBatch, XrcDomainId,
@@ -20,6 +20,7 @@ use super::memory::{ALL_REGIONS, Memory, REGION_BYTES, REGIONS, Region, iova_of}
 pub const OWN_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 pub const PEER_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 /// The ends of alternate paths.
+pub const GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3));
 pub const ALT_OWN_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 1, 1));
 pub const ALT_PEER_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 1, 2));
 /// Places in the completion queue that is polled seldom.
@@ -194,6 +195,18 @@ impl World {
         } else {
             self.qps.push(tracked);
         }
+        self.join_group(index);
+    }
+
+    /// Those of UD are in the group from the start.
+    pub fn join_group(&mut self, index: usize) {
+        let joined = self.engine.attach_mcast(self.qps[index].qpn, Gid::from(GROUP));
+        assert_eq!(joined.is_ok(), KINDS[index].qp_type == QpType::Ud);
+    }
+
+    pub fn leave_group(&mut self, index: usize) {
+        // It may have left before.
+        let _ = self.engine.detach_mcast(self.qps[index].qpn, Gid::from(GROUP));
     }
 
     /// From RESET to a state, by the shortest way.
@@ -270,19 +283,8 @@ impl World {
         if let Ok(packet) = parse(datagram) {
             let dest = packet.headers.bth.dest_qp.value();
             let index = self.qps.iter().position(|qp| qp.qpn == dest);
-            let answers = match packet.headers.bth.opcode.transport() {
-                Transport::Rc => QpType::Rc,
-                Transport::Xrc => QpType::XrcTarget,
-                _ => QpType::RawPacket,
-            };
-            if let Some(index) = index.filter(|index| KINDS[*index].qp_type == answers) {
-                let qp = &mut self.qps[index];
-                qp.acks_allowed += 1;
-                qp.notifications_allowed += 1;
-                qp.responses_allowed += packet
-                    .headers
-                    .reth
-                    .map_or(1, |reth| u64::from(reth.dma_length.div_ceil(256)).max(1));
+            if let Some(index) = index {
+                self.note_taken_in(index, &packet);
             }
         }
         let meta = RxMeta {
@@ -294,6 +296,22 @@ impl World {
             hop_limit: 64,
         };
         self.engine.handle_datagram(self.now, &meta, datagram);
+    }
+
+    /// What a packet for queue pair `index` may be answered with. Unreliable services only ask to slow down.
+    fn note_taken_in(&mut self, index: usize, packet: &Packet<'_>) {
+        let qp = &mut self.qps[index];
+        let (asks_to_slow_down, answers) = match (packet.headers.bth.opcode.transport(), KINDS[index].qp_type)
+        {
+            (Transport::Rc, QpType::Rc) | (Transport::Xrc, QpType::XrcTarget) => (1, 1),
+            (Transport::Uc, QpType::Uc) => (1, 0),
+            _ => (0, 0),
+        };
+        qp.notifications_allowed += asks_to_slow_down;
+        qp.acks_allowed += answers;
+        let reth = packet.headers.reth;
+        qp.responses_allowed +=
+            answers * reth.map_or(1, |reth| u64::from(reth.dma_length.div_ceil(256)).max(1));
     }
 
     /// Take all outputs, and check them.
