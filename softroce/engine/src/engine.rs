@@ -98,7 +98,8 @@ pub struct Engine {
 /// What a queue pair is created from.
 #[derive(Clone, Copy, Debug)]
 pub struct QpConfig {
-    /// Its protection domain.
+    /// Its protection domain. What comes in at an XRC target touches the memory of other domains: those of the shared
+    /// receive queues that it names.
     pub pd: PdId,
     /// Its service.
     pub qp_type: QpType,
