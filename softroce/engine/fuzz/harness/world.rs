@@ -13,6 +13,7 @@ use verbs_api::{
 };
 
 use super::memory::{ALL_REGIONS, Memory, REGION_BYTES, REGIONS, Region, iova_of};
+use super::windows::{self, WINDOWS, Window};
 
 pub const OWN_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 pub const PEER_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
@@ -55,6 +56,7 @@ pub struct World {
     small_ring: Arc<CompletionRing>,
     pub qps: Vec<Tracked>,
     pub regions: [MrInfo; REGIONS],
+    pub windows: Vec<Window>,
     /// What the doomed region held when it was deregistered, or lost the right to be written.
     pub doomed: Option<Vec<u8>>,
     memory: Memory,
@@ -75,7 +77,12 @@ const STATES: [QpState; 7] = [
 const ON_SMALL_CQ: usize = 4;
 
 fn all_access() -> Access {
-    Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC
+    Access::LOCAL_WRITE
+        | Access::REMOTE_WRITE
+        | Access::REMOTE_READ
+        | Access::REMOTE_ATOMIC
+        | Access::MW_BIND
+        | Access::FLUSH_GLOBAL
 }
 
 impl World {
@@ -97,7 +104,7 @@ impl World {
         let regions = ALL_REGIONS.map(|region| {
             let (pd, access) = match region {
                 Region::Open | Region::Doomed => (pd, all_access()),
-                Region::ReadOnly => (pd, Access::REMOTE_READ),
+                Region::ReadOnly => (pd, Access::REMOTE_READ | Access::MW_BIND),
                 Region::Local => (pd, Access::LOCAL_WRITE),
                 Region::Foreign => (foreign, all_access()),
             };
@@ -117,11 +124,15 @@ impl World {
             small_ring,
             qps: Vec::new(),
             regions,
+            windows: Vec::new(),
             doomed: None,
             memory,
             batch: TxBatch::new(64 << 10, 64),
         };
         world.set_port(PortState::Active, &[OWN_IP]);
+        world.windows = (0..WINDOWS)
+            .map(|index| windows::alloc(&mut world, index))
+            .collect();
         for (index, state) in STATES.into_iter().enumerate() {
             world.create_qp(index);
             world.lead_to(index, state);
@@ -360,6 +371,7 @@ impl World {
             }
         }
         self.check_memory();
+        windows::finish(self);
     }
 
     fn check_memory(&self) {
