@@ -5,12 +5,12 @@ use std::cell::Cell;
 use std::net::IpAddr;
 
 use softroce_engine::{
-    Acks, Config, Engine, PortConfig, QpConfig, RxMeta, SendOperation, SendRequest, SrqConfig, SrqId, Time,
-    TxBatch,
+    Acks, Config, Engine, MrInfo, MwId, PortConfig, QpConfig, RxMeta, SendOperation, SendRequest, SrqConfig,
+    SrqId, Time, TxBatch,
 };
 use verbs_api::{
-    Access, AddressVector, Gid, GidEntry, GidType, Mtu, Payload, PortState, QpAttr, QpCap, QpState, QpType,
-    RecvWr, RemoteAddr, SendFlags, Sge, SqSigType,
+    Access, AddressVector, Gid, GidEntry, GidType, Mtu, MwType, Payload, PortState, QpAttr, QpCap, QpState,
+    QpType, RKey, RecvWr, RemoteAddr, SendFlags, Sge, SqSigType,
 };
 
 thread_local! {
@@ -38,6 +38,8 @@ static ALLOCATOR: Counting = Counting;
 
 const BYTES: usize = 1 << 20;
 const MESSAGE: usize = 100_000;
+/// Requests of a queue pair in one round.
+const REQUESTS: usize = 8;
 
 struct Side {
     engine: Engine,
@@ -47,6 +49,9 @@ struct Side {
     srq: Option<SrqId>,
     sge: Sge,
     remote: RemoteAddr,
+    mr: MrInfo,
+    /// A window of type 2 for each queue pair.
+    windows: Vec<(MwId, RKey)>,
     ring: std::sync::Arc<softroce_engine::CompletionRing>,
     batch: TxBatch,
 }
@@ -86,7 +91,12 @@ fn side(ip: &str, qps: usize, receives: Receives) -> Side {
     let memory = Box::leak(vec![0u64; BYTES / 8].into_boxed_slice())
         .as_mut_ptr()
         .cast::<u8>();
-    let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    let access = Access::LOCAL_WRITE
+        | Access::REMOTE_READ
+        | Access::REMOTE_WRITE
+        | Access::REMOTE_ATOMIC
+        | Access::FLUSH_GLOBAL
+        | Access::MW_BIND;
     // SAFETY: the memory is never freed and nobody else touches it.
     let mr = unsafe { engine.reg_mr(pd, memory, BYTES, memory as u64, access) }.unwrap();
     let srq_config = SrqConfig {
@@ -114,7 +124,12 @@ fn side(ip: &str, qps: usize, receives: Receives) -> Side {
         sq_sig: SqSigType::All,
     };
     let qpns = (0..qps).map(|_| engine.create_qp(&init).unwrap().qpn).collect();
+    let windows = (0..qps)
+        .map(|_| engine.alloc_mw(pd, MwType::Type2).unwrap())
+        .collect();
     Side {
+        mr,
+        windows,
         engine,
         ip,
         qpns,
@@ -141,7 +156,8 @@ fn connect(own: &mut Side, peer_ip: IpAddr, peer_qpns: &[u32]) {
         ..AddressVector::default()
     };
     for (qpn, peer) in own.qpns.iter().zip(peer_qpns) {
-        let access = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        let access =
+            Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::FLUSH_GLOBAL;
         let steps = [
             QpAttr {
                 state: Some(QpState::Init),
@@ -181,7 +197,7 @@ fn post_all(a: &mut Side, b: &mut Side, now: Time) {
         // Its limit fires on the way.
         b.engine.modify_srq(now, srq, None, Some(5)).unwrap();
     }
-    for (qa, qb) in a.qpns.iter().zip(&b.qpns) {
+    for ((qa, qb), (mw, rkey)) in a.qpns.iter().zip(&b.qpns).zip(&a.windows) {
         let receive = RecvWr {
             wr_id: 1,
             sges: &[b.sge],
@@ -208,7 +224,30 @@ fn post_all(a: &mut Side, b: &mut Side, now: Time) {
                 },
                 word,
             ),
+            (SendOperation::AtomicWrite { remote: b.remote }, word),
+            (
+                SendOperation::Flush {
+                    remote: b.remote,
+                    length: 8,
+                    placement: 1,
+                    whole_mr: false,
+                },
+                word,
+            ),
+            (
+                SendOperation::BindMw {
+                    mw: *mw,
+                    rkey: *rkey,
+                    mr: a.mr.id,
+                    addr: a.sge.addr,
+                    length: 64,
+                    access: Access::REMOTE_WRITE,
+                },
+                word,
+            ),
+            (SendOperation::LocalInvalidate { rkey: *rkey }, word),
         ];
+        assert_eq!(operations.len(), REQUESTS);
         for (op, sge) in operations {
             let flags = SendFlags::empty();
             let request = SendRequest {
@@ -259,10 +298,11 @@ fn carry(from: &mut Side, to: &mut Side, now: Time, counter: &mut u64, lose: u64
 fn run(a: &mut Side, b: &mut Side, now: &mut Time, counter: &mut u64, lose: u64) {
     let (mut sent, mut received) = (0, 0);
     let wanted = a.qpns.len();
-    while sent < 4 * wanted || received < wanted {
+    while sent < REQUESTS * wanted || received < wanted {
         let carried = carry(a, b, *now, counter, lose) + carry(b, a, *now, counter, lose);
         *now = *now + 2_000;
-        if carried == 0 {
+        // A bind or an invalidation moves nothing.
+        if carried == 0 && a.ring.is_empty() && b.ring.is_empty() {
             let due = [a.engine.poll_timeout(), b.engine.poll_timeout()]
                 .into_iter()
                 .flatten()
