@@ -7,6 +7,8 @@ mod atomics;
 mod attributes;
 mod completion;
 mod completion_features;
+mod corners;
+mod crowds;
 mod data;
 mod datagram_losses;
 mod datagrams;
@@ -29,6 +31,7 @@ mod not_ready;
 mod ordering_operations;
 mod packets;
 mod played;
+mod progress;
 mod receives;
 mod regions;
 mod remote_errors;
@@ -39,6 +42,7 @@ mod reregistration;
 mod responder;
 mod segmentation;
 mod send_errors;
+mod shared_queues;
 mod shared_receives;
 mod states;
 mod transitions;
@@ -82,6 +86,10 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         memory::cases(),
         completion::cases(),
         events::cases(),
+        shared_queues::cases(),
+        crowds::cases(),
+        corners::cases(),
+        progress::cases(),
         limits::cases(),
         migration::cases(),
         completion_features::cases(),

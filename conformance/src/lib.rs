@@ -6,7 +6,7 @@
 //! project, and [`run()`] on them, stand behind the feature `beds` (on by default).
 //!
 //! Every case shows one or more requirements ([`requirements`]), our own numbered sentences in
-//! `docs/spec/requirements.toml`. A case ends as required (*pass*), otherwise but as documented for the provider
+//! `docs/spec/requirements.toml`. Cases are called after the entries of the [`catalogue`]. A case ends as required (*pass*), otherwise but as documented for the provider
 //! (*deviation*), or otherwise (*fail*); what a bed lacks is known before it runs (*skipped*).
 #![forbid(unsafe_code)]
 
@@ -14,6 +14,7 @@
 pub mod beds;
 mod case;
 pub mod cases;
+pub mod catalogue;
 mod outcome;
 mod pair;
 mod raw;

@@ -1,5 +1,6 @@
-//! Reports: a table for people, JSON and JUnit for machines.
+//! Reports: tables for people, JSON and JUnit for machines.
 
+mod catalogue;
 mod json;
 mod junit;
 
@@ -17,6 +18,8 @@ use crate::run::{Row, Summary};
 pub enum Format {
     /// A table.
     Pretty,
+    /// The catalogue, with the verdicts on the cases of each entry.
+    Catalogue,
     /// One JSON object.
     Json,
     /// JUnit XML.
@@ -29,10 +32,11 @@ impl FromStr for Format {
     fn from_str(name: &str) -> Result<Self, String> {
         match name {
             "pretty" => Ok(Format::Pretty),
+            "catalogue" => Ok(Format::Catalogue),
             "json" => Ok(Format::Json),
             "junit" => Ok(Format::Junit),
             _ => Err(format!(
-                "there is no format {name:?}; the formats are pretty, json and junit"
+                "there is no format {name:?}; the formats are pretty, catalogue, json and junit"
             )),
         }
     }
@@ -42,6 +46,7 @@ impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Format::Pretty => "pretty",
+            Format::Catalogue => "catalogue",
             Format::Json => "json",
             Format::Junit => "junit",
         })
@@ -120,6 +125,7 @@ impl Report {
     pub(crate) fn end(&self, rows: &[Row], summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
         match self.format {
             Format::Pretty => pretty_end(rows, summary, out),
+            Format::Catalogue => catalogue::write(rows, summary, out),
             Format::Json => json::write(rows, summary, out),
             Format::Junit => junit::write(rows, summary, out),
         }
@@ -186,9 +192,9 @@ fn pretty_end(rows: &[Row], summary: &Summary, out: &mut dyn Write) -> io::Resul
 pub(crate) fn list(entries: &[Entry], format: Format, out: &mut dyn Write) -> io::Result<()> {
     match format {
         Format::Json => json::list(entries, out),
-        Format::Junit => Err(io::Error::new(
+        Format::Junit | Format::Catalogue => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "a list has no JUnit form; use pretty or json",
+            format!("a list has no form {format}; use pretty or json"),
         )),
         Format::Pretty => {
             let (id_width, title_width) = (widest(entries, |e| e.id), widest(entries, |e| e.title));

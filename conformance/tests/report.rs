@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use conformance::beds::{BedKind, SimBed};
-use conformance::{Format, RunOptions, Summary, cases, list, requirements, run};
+use conformance::{Format, RunOptions, Summary, cases, catalogue, list, requirements, run};
 
 #[test]
 fn every_requirement_has_a_case_or_a_stated_exception() {
@@ -57,6 +57,54 @@ fn requirements_have_ids_of_their_own_and_a_source() {
             requirement.id
         );
     }
+}
+
+#[test]
+fn every_entry_of_the_catalogue_has_a_case_or_a_reason_and_every_case_an_entry() {
+    let cases: Vec<&str> = cases::all::<SimBed>().iter().map(|case| case.id).collect();
+    let entries = catalogue::all();
+    let mut ids = BTreeSet::new();
+    for entry in &entries {
+        assert!(
+            ids.insert(entry.id.as_str()),
+            "two entries are called {}",
+            entry.id
+        );
+        let shown = cases.iter().any(|case| entry.is_shown_by(case));
+        assert_eq!(
+            shown,
+            entry.without.is_none(),
+            "{} must have either a case or a reason why it has none",
+            entry.id
+        );
+        for other in &entry.also {
+            assert!(
+                cases.contains(&other.as_str()),
+                "{} names a case {other}",
+                entry.id
+            );
+        }
+    }
+    for case in &cases {
+        let entry = catalogue::entry_of(case);
+        assert!(
+            ids.contains(entry),
+            "case {case} belongs to no entry of the catalogue"
+        );
+    }
+}
+
+#[test]
+fn the_catalogue_report_has_every_entry_and_counts_those_that_are_a_must() {
+    let (text, summary) = report(Format::Catalogue, "P_Key");
+    assert!(text.contains("\nB3   query_pkey"), "{text}");
+    assert_eq!(text.matches("pass       B3 ").count(), 2, "{text}");
+    assert!(
+        text.contains("in groups A to I: 60, shown without failure on each bed that ran: 1\n"),
+        "{text}"
+    );
+    let counts = format!("cases: {} passed, 0 documented", summary.passed);
+    assert!(text.contains(&counts), "{text}");
 }
 
 /// A few cases that take no time, as a report.

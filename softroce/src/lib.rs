@@ -54,6 +54,7 @@ pub use options::{Options, ProgressMode};
 pub use pd::Pd;
 pub use provider::Softroce;
 pub use qp::Qp;
+pub use softroce_engine::{ObjectCounts, copy_code_range};
 pub use srq::Srq;
 pub use tap::{Capture, Tap};
 pub use xrc::{XrcDomain, XrcOpen};

@@ -48,11 +48,14 @@ impl Drop for PdInner {
         if self.below.is_some() {
             return;
         }
-        // Children own their domain, so none is left; in a forked child there is nothing to free.
-        let _ = self
-            .context
-            .device
-            .verb(|card, _| card.engine.dealloc_pd(self.id));
+        // Children own their domain, but for an XRC target with further handles, which the domain waits for. In a
+        // forked child there is nothing to free.
+        let _ = self.context.device.verb(|card, _| {
+            if card.engine.dealloc_pd(self.id).is_err() {
+                card.orphans.add_domain(self.id);
+            }
+            Ok(())
+        });
     }
 }
 

@@ -12,6 +12,53 @@ use crate::pingpong::free_port;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const SIZES: [&str; 4] = ["1", "4096", "65536", "1048576"];
+/// A datagram fits into one packet.
+const DATAGRAM_SIZES: [&str; 2] = ["1", "4096"];
+
+/// A program of rdma-core that sends messages back and forth.
+#[derive(Clone, Copy)]
+struct Pingpong {
+    program: &'static str,
+    sizes: &'static [&'static str],
+    /// Options beyond those that all of them have. With `-c`, most check every byte.
+    options: &'static [&'static str],
+    /// What both ends print when all went well.
+    told: &'static str,
+}
+
+const RC: Pingpong = Pingpong {
+    program: "ibv_rc_pingpong",
+    sizes: &SIZES,
+    options: &["-c"],
+    told: "200 iters in",
+};
+const PINGPONGS: [Pingpong; 5] = [
+    RC,
+    Pingpong {
+        program: "ibv_uc_pingpong",
+        sizes: &SIZES,
+        options: &["-c"],
+        told: "200 iters in",
+    },
+    Pingpong {
+        program: "ibv_ud_pingpong",
+        sizes: &DATAGRAM_SIZES,
+        options: &["-c"],
+        told: "200 iters in",
+    },
+    Pingpong {
+        program: "ibv_srq_pingpong",
+        sizes: &SIZES,
+        options: &["-c"],
+        told: "200 iters in",
+    },
+    Pingpong {
+        program: "ibv_xsrq_pingpong",
+        sizes: &["4096"],
+        options: &[],
+        told: "success",
+    },
+];
 
 /// All cases of this file.
 pub fn cases() -> Vec<Case> {
@@ -38,16 +85,20 @@ pub fn cases() -> Vec<Case> {
         Case::new("a capture of a foreign program holds nothing malformed", captured),
     ];
     for (option, how) in [(None, "polled"), (Some("-e"), "awaited by events")] {
-        for size in SIZES {
-            let sentence = format!("ibv rc pingpong of {size} bytes {how} runs unmodified");
-            cases.push(Case::new(sentence, move || {
-                let options = ["-s", size, "-n", "200"];
-                pingpong(
-                    &Bed::loopback()?,
-                    &[],
-                    options.iter().copied().chain(option).collect(),
-                )
-            }));
+        for which in PINGPONGS {
+            for size in which.sizes {
+                let name = which.program.replace('_', " ");
+                let sentence = format!("{name} of {size} bytes {how} runs unmodified");
+                cases.push(Case::new(sentence, move || {
+                    let options = ["-s", size, "-n", "200"];
+                    pingpong(
+                        which,
+                        &Bed::loopback()?,
+                        &[],
+                        options.iter().copied().chain(option).collect(),
+                    )
+                }));
+            }
         }
     }
     cases
@@ -71,11 +122,12 @@ fn run_alone(words: &[&str]) -> Result<String, Stop> {
     Ok(finished.stdout)
 }
 
-/// Both ends of `ibv_rc_pingpong`, which check the data that they get.
-fn pingpong(bed: &Bed, run_options: &[OsString], options: Vec<&str>) -> Outcome {
+/// Both ends of a program, which check the data that they get.
+fn pingpong(which: Pingpong, bed: &Bed, run_options: &[OsString], options: Vec<&str>) -> Outcome {
     let port = free_port();
     let port_word = port.to_string();
-    let mut words = vec!["ibv_rc_pingpong", "-g", "0", "-c", "-p", &port_word];
+    let mut words = vec![which.program, "-g", "0", "-p", &port_word];
+    words.extend(which.options);
     words.extend(options);
     let server = under_softroce(bed, &[], &words)?.start()?;
     wait_for_listener(&server, port)?;
@@ -88,8 +140,8 @@ fn pingpong(bed: &Bed, run_options: &[OsString], options: Vec<&str>) -> Outcome 
     let server = server.wait(LIMIT)?;
     server.succeeded()?;
     for end in [&client, &server] {
-        ensure(end.stdout.contains("200 iters in"), || {
-            format!("both ends should tell their speed: {end}")
+        ensure(end.stdout.contains(which.told), || {
+            format!("both ends should print `{}`: {end}", which.told)
         })?;
         ensure(!end.stdout.contains("invalid data"), || {
             format!("wrong data: {end}")
@@ -103,6 +155,7 @@ fn captured() -> Outcome {
     let bed = Bed::loopback()?;
     let capture = bed.scratch.file("foreign.pcapng");
     pingpong(
+        RC,
         &bed,
         &["--capture".into(), capture.clone().into()],
         vec!["-s", "4097", "-n", "200"],

@@ -23,7 +23,7 @@ pub struct Conformance {
     /// Print the cases and run none
     #[arg(long)]
     list: bool,
-    /// How to report: pretty, json or junit
+    /// How to report: pretty, catalogue, json or junit
     #[arg(long, default_value = "pretty")]
     format: Format,
     /// Write the packets of all cases to a pcapng file

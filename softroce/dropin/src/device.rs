@@ -13,7 +13,7 @@ use verbs_sys::convert::{text_from_c, text_to_c};
 use verbs_sys::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_context, ibv_device};
 
 use crate::entry::{self, explain, null, value};
-use crate::{context, entry::pointer};
+use crate::{context, entry::pointer, faults};
 
 /// A device as C sees it. Vendor libraries read private members behind the public ones, to see whether a device is
 /// theirs: they find zeroes.
@@ -160,6 +160,7 @@ pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut
         let name = text_from_c(&unsafe { value(device, "the device") }?.name);
         let opened = Registry::this().and_then(|registry| registry.provider.open(&name));
         let opened = opened.inspect_err(|error| explain("ibv_open_device", error))?;
+        faults::install();
         context::hand_out(device, opened)
     })
 }

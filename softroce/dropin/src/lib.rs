@@ -19,6 +19,7 @@ mod device;
 mod device_memory;
 mod domain;
 mod entry;
+mod faults;
 mod handle;
 mod log;
 mod memory;

@@ -99,3 +99,8 @@ fn a_program_that_ends_right_after_its_last_message_leaves_its_peer_with_a_succe
         run("leaves-at-once", 108);
     }
 }
+
+#[test]
+fn registered_memory_that_is_unmapped_ends_the_request_and_not_the_program() {
+    run("unmapped", 109);
+}

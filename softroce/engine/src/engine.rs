@@ -58,10 +58,11 @@ const MAX_MESSAGE_BYTES: u32 = 1 << 31;
 /// ACK delay that peers should count with: 4.096 µs · 2^code.
 const CA_ACK_DELAY_CODE: u8 = 15;
 
-/// What the device can do besides (`IBV_DEVICE_*`): it counts foreign P_Keys, migrates paths, checks the current state
-/// that a caller believes in, tells when its port comes up, has a system image GUID, sends RNR NAKs, and
-/// has the features that follow.
-const DEVICE_CAPS: u64 = 1 << 1 | 1 << 4 | 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | SERVICE_CAPS | MEMORY_CAPS;
+/// What the device can do besides (`IBV_DEVICE_*`): it counts foreign P_Keys and wrong Q_Keys, migrates paths, checks the
+/// port of address handles and the current state that a caller believes in, tells when its port comes up, has a system
+/// image GUID, sends RNR NAKs, and has the features that follow.
+const DEVICE_CAPS: u64 =
+    1 << 1 | 1 << 2 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | SERVICE_CAPS | MEMORY_CAPS;
 /// Of these, shared receive queues and services.
 const SERVICE_CAPS: u64 = device_caps::SRQ_RESIZE | device_caps::XRC;
 /// Of these, those of memory. FLUSH to persistence is none: the engine cannot tell what memory is persistent.

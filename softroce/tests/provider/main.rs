@@ -1,9 +1,11 @@
 //! The provider through the traits that programs use.
 
 mod events;
+mod kinds;
 mod lifetimes;
 mod manual;
 mod pair;
 mod threads;
 mod traffic;
 mod wire;
+mod xrc;

@@ -4,10 +4,12 @@
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -184,7 +186,8 @@ static struct ibv_qp *new_qp(struct ibv_pd *pd, struct ibv_cq *cq)
 
 static void to_init(struct ibv_qp *qp)
 {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
     int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
     CHECK(ibv_modify_qp(qp, &attr, mask & ~IBV_QP_PORT) == EINVAL);
     CHECK(ibv_modify_qp(qp, &attr, mask) == 0 && qp->state == IBV_QPS_INIT);
@@ -235,19 +238,16 @@ struct end {
     union ibv_gid gid;
 };
 
-/* To RTR and RTS towards the end that the other process describes through the pipes. */
-static void connect_qp(struct ibv_qp *qp, int from_peer, int to_peer)
+/* To RTR and RTS towards a peer. */
+static void to_rts(struct ibv_qp *qp, const struct end *peer)
 {
-    struct end own = {.qpn = qp->qp_num}, peer;
-    CHECK(ibv_query_gid(qp->context, 1, 0, &own.gid) == 0);
-    CHECK(write(to_peer, &own, sizeof own) == sizeof own && read(from_peer, &peer, sizeof peer) == sizeof peer);
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTR,
         .path_mtu = IBV_MTU_1024,
-        .dest_qp_num = peer.qpn,
+        .dest_qp_num = peer->qpn,
         .max_dest_rd_atomic = 1,
         .min_rnr_timer = 12,
-        .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = peer.gid, .hop_limit = 1}},
+        .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = peer->gid, .hop_limit = 1}},
     };
     CHECK(ibv_modify_qp(qp, &attr,
                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
@@ -257,6 +257,23 @@ static void connect_qp(struct ibv_qp *qp, int from_peer, int to_peer)
     CHECK(ibv_modify_qp(qp, &ready,
                         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
                             IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+}
+
+/* Towards another queue pair of the same device. */
+static void join_qp(struct ibv_qp *qp, uint32_t qpn)
+{
+    struct end peer = {.qpn = qpn};
+    CHECK(ibv_query_gid(qp->context, 1, 0, &peer.gid) == 0);
+    to_rts(qp, &peer);
+}
+
+/* Towards the end that the other process describes through the pipes. */
+static void connect_qp(struct ibv_qp *qp, int from_peer, int to_peer)
+{
+    struct end own = {.qpn = qp->qp_num}, peer;
+    CHECK(ibv_query_gid(qp->context, 1, 0, &own.gid) == 0);
+    CHECK(write(to_peer, &own, sizeof own) == sizeof own && read(from_peer, &peer, sizeof peer) == sizeof peer);
+    to_rts(qp, &peer);
     char ready_mark = 1;
     CHECK(write(to_peer, &ready_mark, 1) == 1 && read(from_peer, &ready_mark, 1) == 1);
 }
@@ -297,6 +314,66 @@ static void leaves_at_once(void)
     CHECK(waitpid(receiver, &status, 0) == receiver && status == 0);
 }
 
+static sigjmp_buf after_fault;
+
+static void on_fault(int number)
+{
+    siglongjmp(after_fault, number);
+}
+
+/* One fault of the program's own, which its own handler must get. */
+static void fault_of_ours(void)
+{
+    static volatile char *volatile nowhere = NULL;
+    if (sigsetjmp(after_fault, 1) == 0) {
+        *nowhere = 1;
+        CHECK(!"reached after a fault");
+    }
+}
+
+/* Registered memory that is not there any more ends the request, not the program, which goes on to get its own
+ * faults. A process may connect a queue pair with another of its own. */
+static void unmapped(void)
+{
+    struct sigaction action = {.sa_handler = on_fault};
+    CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
+    struct ibv_context *context = open_first();
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, NULL, 0);
+    size_t size = 3 * 4096;
+    char *gone = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    static char memory[64];
+    struct ibv_mr *local = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+    struct ibv_mr *remote = ibv_reg_mr(pd, gone, size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    CHECK(gone != MAP_FAILED && local && remote);
+    CHECK(munmap(gone + 4096, 4096) == 0);
+    struct ibv_sge sges[2] = {
+        {.addr = (uintptr_t)memory, .length = 64, .lkey = local->lkey},
+        {.addr = (uintptr_t)gone + 4096, .length = 64, .lkey = remote->lkey},
+    };
+    /* First the peer's memory is gone, then the own. */
+    enum ibv_wc_status expected[2] = {IBV_WC_REM_ACCESS_ERR, IBV_WC_LOC_PROT_ERR};
+    for (int i = 0; i < 2; i++) {
+        struct ibv_qp *qp[2] = {new_qp(pd, cq), new_qp(pd, cq)};
+        for (int k = 0; k < 2; k++)
+            to_init(qp[k]);
+        for (int k = 0; k < 2; k++)
+            join_qp(qp[k], qp[!k]->qp_num);
+        struct ibv_send_wr request = {
+            .sg_list = &sges[i], .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED,
+            .wr.rdma = {.remote_addr = (uintptr_t)gone + (i ? 0 : 4096), .rkey = remote->rkey}}, *bad;
+        CHECK(ibv_post_send(qp[0], &request, &bad) == 0);
+        struct ibv_wc wc;
+        while (ibv_poll_cq(cq, 1, &wc) == 0)
+            ;
+        if (wc.status != expected[i])
+            fprintf(stderr, "status %d: %s\n", i, ibv_wc_status_str(wc.status));
+        CHECK(wc.status == expected[i]);
+        fault_of_ours();
+        CHECK(ibv_destroy_qp(qp[0]) == 0 && ibv_destroy_qp(qp[1]) == 0);
+    }
+}
+
 /* NULL and nonsense are errors, not crashes. */
 static void nonsense(void)
 {
@@ -316,7 +393,7 @@ static void nonsense(void)
     CHECK(ibv_reg_mr(pd, &gid, sizeof gid, IBV_ACCESS_REMOTE_WRITE) == NULL && errno == EINVAL);
     struct ibv_qp_init_attr init = {.qp_type = 77};
     CHECK(ibv_create_qp(pd, &init) == NULL && errno == EINVAL);
-    CHECK(ibv_alloc_mw(pd, IBV_MW_TYPE_1) == NULL && errno == EOPNOTSUPP);
+    CHECK(ibv_alloc_mw(pd, (enum ibv_mw_type)7) == NULL && errno == EINVAL);
     CHECK(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, 0, 0) == NULL && errno == EOPNOTSUPP);
     CHECK(ibv_close_device(context) == 0);
 }
@@ -330,6 +407,7 @@ int main(int argc, char **argv)
         {"cancel", cancel},           {"signal-goes-on", signal_goes_on}, {"signal-interrupts", signal_interrupts},
         {"nonblocking", nonblocking}, {"forked", forked},                 {"bad-request", bad_request},
         {"nonsense", nonsense},       {"leaves-at-once", leaves_at_once},
+        {"unmapped", unmapped},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (argc > 1 && strcmp(argv[1], cases[i].name) == 0) {

@@ -5,12 +5,15 @@ use std::net::{IpAddr, Ipv4Addr};
 use roce_wire::icrc::{self, Flow};
 use roce_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, FlushPlacement, FlushSelectivity, Headers, ICRC_LEN,
-    Ieth, ImmDt, Msn, Opcode, PKey, Psn, QKey, Qpn, RKey, ROCE_V2_PORT, Reth, Syndrome, XrcEth, pad_len,
+    Ieth, ImmDt, Msn, Opcode, PKey, Psn, QKey, Qpn, RKey, ROCE_V2_PORT, Reth, Srqn, Syndrome, XrcEth,
+    pad_len,
 };
+use verbs_api::QpType;
 
 use super::input::Input;
+use super::kind::{KINDS, QKEY};
 use super::memory::{ALL_REGIONS, REGION_BYTES, iova_of};
-use super::world::{OWN_IP, PEER_IP, World};
+use super::world::{ALT_OWN_IP, ALT_PEER_IP, OWN_IP, PEER_IP, World};
 
 const STRANGER_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 3));
 const MTU_BYTES: usize = 256;
@@ -29,9 +32,9 @@ const PAYLOAD_LENS: [usize; 12] = [
     1024,
 ];
 
-/// A datagram, and the address that it comes from.
+/// A datagram, the address that it comes from, and the one that it is for.
 pub struct Datagram {
-    pub src: IpAddr,
+    pub way: (IpAddr, IpAddr),
     pub bytes: Vec<u8>,
 }
 
@@ -41,9 +44,12 @@ pub fn raw(input: &mut Input<'_>) -> Datagram {
     let len = usize::from(input.byte());
     let mut bytes = input.bytes(len).to_vec();
     if is_sealed && bytes.len() >= 16 {
-        seal(PEER_IP, 0, &mut bytes);
+        seal((PEER_IP, OWN_IP), 0, &mut bytes);
     }
-    Datagram { src: PEER_IP, bytes }
+    Datagram {
+        way: (PEER_IP, OWN_IP),
+        bytes,
+    }
 }
 
 /// By structure, for queue pair `index`.
@@ -52,9 +58,15 @@ pub fn crafted(world: &World, index: usize, input: &mut Input<'_>) -> Datagram {
         0xff => 0x7f,
         _ => world.qps[index].qpn,
     };
+    let service = match KINDS[index].qp_type {
+        QpType::Rc | QpType::RawPacket => 0,
+        QpType::Uc => 0x20,
+        QpType::Ud | QpType::Gsi => 0x60,
+        QpType::XrcInitiator | QpType::XrcTarget => 0xa0,
+    };
     let opcode = match input.byte() {
-        value @ 0..=0xbf => Opcode::new(value & 0x1f),
-        0xc0..=0xdf => Opcode::RC_ACKNOWLEDGE,
+        value @ 0..=0xbf => Opcode::new(service | value & 0x1f),
+        0xc0..=0xdf => Opcode::new(service | Opcode::RC_ACKNOWLEDGE.value()),
         value => Opcode::new(value.wrapping_mul(29)),
     };
     let mut bth = Bth::new(
@@ -89,17 +101,17 @@ pub fn crafted(world: &World, index: usize, input: &mut Input<'_>) -> Datagram {
     let mut bytes = vec![input.byte(); len];
     headers.emit(&mut bytes).expect("room was made for the headers");
     let delivery = input.byte();
-    let src = if delivery & 0xf == 0xf {
-        STRANGER_IP
-    } else {
-        PEER_IP
+    let way = match delivery & 0xf {
+        0xf => (STRANGER_IP, OWN_IP),
+        0xe => (ALT_PEER_IP, ALT_OWN_IP),
+        _ => (PEER_IP, OWN_IP),
     };
-    seal(src, u16::from(delivery >> 6), &mut bytes);
+    seal(way, u16::from(delivery >> 6), &mut bytes);
     if delivery & 0x30 == 0x30 {
         let at = usize::from(input.u16()) % len;
         bytes[at] ^= input.byte();
     }
-    Datagram { src, bytes }
+    Datagram { way, bytes }
 }
 
 /// Near what the queue pair expects, or has sent.
@@ -170,11 +182,17 @@ fn with_extensions(world: &World, bth: Bth, payload_len: usize, input: &mut Inpu
     headers.immediate = set.immediate.then(|| ImmDt(input.u32().to_be_bytes()));
     headers.invalidate = set.invalidate.then(|| Ieth(remote(world, input).1));
     headers.deth = set.deth.then(|| Deth {
-        qkey: QKey(input.u32()),
+        qkey: match input.byte() {
+            0xff => QKey(input.u32()),
+            _ => QKey(QKEY),
+        },
         source_qp: Qpn::GSI,
     });
     headers.xrceth = set.xrceth.then(|| XrcEth {
-        srq: Default::default(),
+        srq: match input.byte() {
+            value @ 0xf0.. => Srqn::new(value.into()).unwrap_or_default(),
+            _ => Srqn::new(world.xrc_srq.srqn).unwrap_or_default(),
+        },
     });
     headers
 }
@@ -202,10 +220,10 @@ fn remote(world: &World, input: &mut Input<'_>) -> (u64, RKey) {
     (va, RKey(key))
 }
 
-fn seal(src: IpAddr, ip_id: u16, bytes: &mut [u8]) {
+fn seal((src, dst): (IpAddr, IpAddr), ip_id: u16, bytes: &mut [u8]) {
     let flow = Flow {
         src,
-        dst: OWN_IP,
+        dst,
         source_port: 0xc000,
         dest_port: ROCE_V2_PORT,
     };

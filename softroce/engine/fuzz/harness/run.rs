@@ -13,6 +13,7 @@
 //! Run by the fuzz target, and by `tests/fuzz_corpus.rs` over the kept corpus.
 
 mod input;
+mod kind;
 mod memory;
 mod packet;
 mod windows;
@@ -20,12 +21,13 @@ mod world;
 
 use softroce_engine::{Acks, SendOperation, SendRequest};
 use verbs_api::{
-    Access, Notify, Payload, PortState, QpAttr, QpState, RKey, RecvWr, RemoteAddr, SendFlags, Sge,
+    Access, MigState, Notify, Payload, PortState, QpAttr, QpState, QpType, RKey, RemoteAddr, SendFlags, Sge,
 };
 
 use input::Input;
+use kind::{KINDS, OTHER_VICTIMS, QKEY, RC_VICTIMS, Receives, alternate, attributes, peer_qpn};
 use memory::{ALL_REGIONS, REGION_BYTES, Region, iova_of};
-use world::{OWN_IP, RECEIVE, World};
+use world::{ALT_OWN_IP, OWN_IP, World};
 
 /// Steps of one input.
 const STEPS_MAX: usize = 256;
@@ -60,11 +62,11 @@ fn step(world: &mut World, input: &mut Input<'_>) {
                 bring_up(world, index);
             }
             let datagram = packet::crafted(world, index, input);
-            world.take_in(datagram.src, &datagram.bytes);
+            world.take_in(datagram.way, &datagram.bytes);
         }
         14 => {
             let datagram = packet::raw(input);
-            world.take_in(datagram.src, &datagram.bytes);
+            world.take_in(datagram.way, &datagram.bytes);
         }
         15..=18 => post_send(world, input),
         19..=21 => post_recv(world, input),
@@ -82,6 +84,9 @@ fn step(world: &mut World, input: &mut Input<'_>) {
                 Notify::SolicitedOnly
             };
             world.engine.req_notify_cq(cq, notify).unwrap();
+            if count & 0xc0 == 0xc0 {
+                change_queues(world, input);
+            }
         }
         29 => world.acks = input.pick(&[Acks::Defer, Acks::Flush]),
         30 => change_port(world, input),
@@ -94,32 +99,61 @@ fn step(world: &mut World, input: &mut Input<'_>) {
     }
 }
 
-/// One of the queue pairs that start in RTS has failed: it begins anew, with work to do.
+/// One of the queue pairs that start in RTS, or that are of another kind, has failed: it begins anew, with work to do.
 fn bring_up(world: &mut World, index: usize) {
     let attr = world.engine.query_qp(world.qps[index].qpn).unwrap_or_default();
-    if index != 3 && index != 4 || attr.state != Some(QpState::Err) {
+    let is_up_at_start = index == 3 || index == 4 || index > 6;
+    if !is_up_at_start || !matches!(attr.state, Some(QpState::Err | QpState::Sqe)) {
         return;
     }
     world.revive(index);
-    let qpn = world.qps[index].qpn;
     for _ in 0..3 {
         let sge = Sge {
             addr: iova_of(Region::Local),
             length: 600,
             lkey: world.regions[Region::Local as usize].lkey,
         };
-        let request = RecvWr {
-            wr_id: RECEIVE | world.qps[index].receives.posted,
-            sges: &[sge],
-        };
-        world.engine.post_recv(world.now, qpn, &request).unwrap();
-        world.qps[index].receives.posted += 1;
+        // A shared queue may be full.
+        let posted = world.post_recv(index, &[sge]);
+        assert!(posted.is_ok() || KINDS[index].receives != Receives::Own);
     }
 }
 
-/// Which queue pair a step is for: more often than not one that is up.
+/// Which queue pair a step is for: of a reliable connection, or of another kind.
 fn victim(input: &mut Input<'_>) -> usize {
-    input.pick(&[3, 3, 3, 3, 3, 3, 2, 2, 4, 4, 5, 5, 0, 1, 6, 3])
+    match input.byte() {
+        value @ 0..=0x7f => RC_VICTIMS[usize::from(value) % RC_VICTIMS.len()],
+        value => OTHER_VICTIMS[usize::from(value) % OTHER_VICTIMS.len()],
+    }
+}
+
+/// Sizes, moderation and limits of queues change.
+fn change_queues(world: &mut World, input: &mut Input<'_>) {
+    let value = input.u16();
+    let small = u32::from(value & 0xff);
+    match input.byte() & 7 {
+        // Not below what the checks count with.
+        0 => drop(world.engine.resize_cq(world.cq, 1024 + u32::from(value))),
+        1 => drop(world.engine.resize_cq(world.small_cq, small)),
+        2 => world.engine.moderate_cq(world.cq, value & 7, value >> 3).unwrap(),
+        3 => world.engine.stamp_cq(world.cq).unwrap(),
+        4 => drop(
+            world
+                .engine
+                .modify_srq(world.now, world.srq.id, None, Some(small & 0xf)),
+        ),
+        5 => drop(
+            world
+                .engine
+                .modify_srq(world.now, world.srq.id, Some(small & 0x1f), None),
+        ),
+        6 => drop(
+            world
+                .engine
+                .modify_srq(world.now, world.xrc_srq.id, None, Some(small & 0xf)),
+        ),
+        _ => drop(world.engine.query_srq(world.srq.id)),
+    }
 }
 
 fn sges(world: &World, input: &mut Input<'_>) -> [Sge; 2] {
@@ -153,10 +187,28 @@ fn post_send(world: &mut World, input: &mut Input<'_>) {
         addr: 0x7000_0000 + u64::from(input.byte()),
         rkey: RKey(0x1234_5678),
     };
-    let op = match input.byte() % 9 {
+    let rkey = match input.byte() & 3 {
+        0 => world.engine.mw_rkey(world.mw).unwrap(),
+        _ => remote.rkey,
+    };
+    let kind = KINDS[index];
+    let imm = if index & 1 == 0 { Some(9) } else { None };
+    let op = match input.byte() % 12 {
+        0 if matches!(kind.qp_type, QpType::Ud | QpType::Gsi) => SendOperation::SendTo {
+            ah: world.ah,
+            remote_qpn: peer_qpn(index),
+            remote_qkey: QKEY,
+            imm,
+        },
         0 => SendOperation::Send { imm: None },
         1 => SendOperation::Send { imm: Some(7) },
-        2 => SendOperation::SendWithInvalidate { rkey: remote.rkey },
+        2 if matches!(kind.qp_type, QpType::Ud | QpType::Gsi) => SendOperation::SendTo {
+            ah: world.ah,
+            remote_qpn: peer_qpn(index),
+            remote_qkey: u32::MAX,
+            imm,
+        },
+        2 => SendOperation::SendWithInvalidate { rkey },
         3 => SendOperation::Write { remote, imm: None },
         4 => SendOperation::Write { remote, imm: Some(8) },
         5 => SendOperation::Read { remote },
@@ -166,7 +218,15 @@ fn post_send(world: &mut World, input: &mut Input<'_>) {
             swap: 2,
         },
         7 => SendOperation::FetchAdd { remote, add: 1 },
-        _ => SendOperation::AtomicWrite { remote },
+        8 => SendOperation::AtomicWrite { remote },
+        9 => SendOperation::Flush {
+            remote,
+            length: 64,
+            placement: u32::from(input.byte() & 3),
+            whole_mr: false,
+        },
+        10 => SendOperation::LocalInvalidate { rkey },
+        _ => bind(world, rkey, input),
     };
     let is_atomic = matches!(
         op,
@@ -189,7 +249,7 @@ fn post_send(world: &mut World, input: &mut Input<'_>) {
         op,
         payload,
         flags: SendFlags::from_bits_truncate(input.byte().into()),
-        xrc_srqn: None,
+        xrc_srqn: (kind.qp_type == QpType::XrcInitiator).then_some(5),
     };
     let qpn = world.qps[index].qpn;
     if world.engine.post_send(world.now, qpn, &request).is_ok() {
@@ -197,18 +257,24 @@ fn post_send(world: &mut World, input: &mut Input<'_>) {
     }
 }
 
+/// Bind the window to some region, with some rights.
+fn bind(world: &World, rkey: RKey, input: &mut Input<'_>) -> SendOperation {
+    let region = input.pick(&ALL_REGIONS);
+    SendOperation::BindMw {
+        mw: world.mw,
+        rkey: RKey(rkey.0 & !0xff | u32::from(input.byte())),
+        mr: world.regions[region as usize].id,
+        addr: iova_of(region) + u64::from(input.byte()),
+        length: u64::from(input.u16()),
+        access: Access::from_bits_truncate(input.byte().into()),
+    }
+}
+
 fn post_recv(world: &mut World, input: &mut Input<'_>) {
     let index = victim(input);
     let count = usize::from(input.byte()) % 3;
     let list = sges(world, input);
-    let request = RecvWr {
-        wr_id: RECEIVE | world.qps[index].receives.posted,
-        sges: &list[..count],
-    };
-    let qpn = world.qps[index].qpn;
-    if world.engine.post_recv(world.now, qpn, &request).is_ok() {
-        world.qps[index].receives.posted += 1;
-    }
+    drop(world.post_recv(index, &list[..count]));
 }
 
 /// Time passes, as far as the next deadline or by an amount of its own.
@@ -226,10 +292,10 @@ fn modify(world: &mut World, input: &mut Input<'_>) {
     let index = victim(input);
     let state = input.pick(&QpState::ALL);
     let qpn = world.qps[index].qpn;
-    let mut attr = World::attributes(index, state);
+    let mut attr = attributes(index, state);
     let odd = input.byte();
     if odd >= 0xc0 {
-        make_odd(&mut attr, odd & 0xf, input.byte());
+        make_odd(&mut attr, odd % 20, input.byte());
     }
     if world.engine.modify_qp(world.now, qpn, &attr).is_ok() && attr.state == Some(QpState::Reset) {
         world.note_reset(index);
@@ -254,6 +320,13 @@ fn make_odd(attr: &mut QpAttr, which: u8, value: u8) {
         12 => attr.path_mtu = Some(verbs_api::Mtu::ALL[usize::from(value) % 5]),
         13 => attr.cur_state = Some(QpState::ALL[usize::from(value) % QpState::ALL.len()]),
         14 => attr.dest_qpn = attr.dest_qpn.map(|_| u32::MAX),
+        15 => {
+            attr.alt_path = Some(alternate());
+            attr.path_mig_state = Some(MigState::Rearm);
+        }
+        16 => attr.path_mig_state = Some(MigState::ALL[usize::from(value) % MigState::ALL.len()]),
+        17 => attr.alt_path = Some(alternate()),
+        18 => attr.qkey = Some(value.into()),
         _ => attr.pkey_index = Some(value.into()),
     }
 }
@@ -263,7 +336,7 @@ fn change_port(world: &mut World, input: &mut Input<'_>) {
     match input.byte() & 7 {
         0 => world.set_port(PortState::Down, &[OWN_IP]),
         1 => world.set_port(PortState::Active, &[]),
-        2 | 3 => world.set_port(PortState::Active, &[OWN_IP]),
+        2 | 3 => world.set_port(PortState::Active, &[OWN_IP, ALT_OWN_IP]),
         odd => world.engine.note_receive_pressure(odd & 1 == 0),
     }
 }

@@ -147,6 +147,7 @@ pub fn finish(world: &mut World) {
     for window in std::mem::take(&mut world.windows) {
         world.engine.dealloc_mw(window.id).unwrap();
     }
+    world.engine.dealloc_mw(world.mw).unwrap();
     for (region, mr) in ALL_REGIONS.into_iter().zip(world.regions) {
         let is_gone = world.engine.dereg_mr(mr.id).is_err();
         assert!(

@@ -1,28 +1,36 @@
 //! The engine under test: its memory, its queue pairs, and what must always hold for them.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use roce_wire::{Opcode, parse};
+use roce_wire::{Operation, Transport, parse};
 use softroce_engine::{
-    Acks, CompletionRing, Config, CqId, Engine, MrInfo, PdId, PortConfig, QpConfig, RxMeta, Time, TxBatch,
+    Acks, AddressHandle, CompletionRing, Config, CqId, Engine, MrInfo, MwId, PdId, PortConfig, QpConfig,
+    RxMeta, SrqConfig, SrqHandle, Time, TxBatch, XrcDomainId,
 };
 use verbs_api::{
-    Access, AddressVector, Gid, GidEntry, GidType, Mtu, PortState, QpAttr, QpCap, QpState, QpType, SqSigType,
-    WcOpcode, WcStatus,
+    Access, Gid, GidEntry, GidType, Mtu, MwType, PortState, QpCap, QpState, QpType, SqSigType, WcOpcode,
+    WcStatus,
 };
 
+use super::kind::{KINDS, ON_SMALL_CQ, Receives, attributes, peer_qpn, vector};
 use super::memory::{ALL_REGIONS, Memory, REGION_BYTES, REGIONS, Region, iova_of};
 use super::windows::{self, WINDOWS, Window};
 
 pub const OWN_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 pub const PEER_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+/// The ends of alternate paths.
+pub const ALT_OWN_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 1, 1));
+pub const ALT_PEER_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 1, 2));
 /// Places in the completion queue that is polled seldom.
 const SMALL_CQ: u32 = 6;
 /// Packets after which the engine must have said everything.
 const PACKETS_MAX: usize = 4096;
 /// Set in the `wr_id` of receives.
 pub const RECEIVE: u64 = 1 << 63;
+/// Set besides in that of receives of a shared queue.
+const SHARED: u64 = 1 << 62;
 
 /// A queue pair, and what its peer and its owner have a right to.
 pub struct Tracked {
@@ -55,6 +63,14 @@ pub struct World {
     ring: Arc<CompletionRing>,
     small_ring: Arc<CompletionRing>,
     pub qps: Vec<Tracked>,
+    pub ah: AddressHandle,
+    pub mw: MwId,
+    pub srq: SrqHandle,
+    pub xrc_srq: SrqHandle,
+    xrc_domain: XrcDomainId,
+    /// Receives that were posted to shared queues, and numbers of those that completed.
+    shared_posted: u64,
+    shared_completed: BTreeSet<u64>,
     pub regions: [MrInfo; REGIONS],
     pub windows: Vec<Window>,
     /// What the doomed region held when it was deregistered, or lost the right to be written.
@@ -63,20 +79,7 @@ pub struct World {
     batch: TxBatch,
 }
 
-/// The states of the queue pairs at the start.
-const STATES: [QpState; 7] = [
-    QpState::Reset,
-    QpState::Init,
-    QpState::Rtr,
-    QpState::Rts,
-    QpState::Rts,
-    QpState::Sqd,
-    QpState::Err,
-];
-/// Index of the one with the small completion queue.
-const ON_SMALL_CQ: usize = 4;
-
-fn all_access() -> Access {
+pub fn all_access() -> Access {
     Access::LOCAL_WRITE
         | Access::REMOTE_WRITE
         | Access::REMOTE_READ
@@ -113,7 +116,27 @@ impl World {
                 unsafe { engine.reg_mr(pd, memory.start_of(region), REGION_BYTES, iova_of(region), access) };
             mr.unwrap()
         });
+        set_port(&mut engine, PortState::Active, &[OWN_IP, ALT_OWN_IP]);
+        let xrc_domain = engine.alloc_xrc_domain().unwrap();
+        let srq_config = SrqConfig {
+            pd,
+            max_wr: 8,
+            max_sge: 2,
+            limit: 2,
+            xrc: None,
+        };
+        let xrc_config = SrqConfig {
+            xrc: Some((xrc_domain, cq)),
+            ..srq_config
+        };
         let mut world = World {
+            ah: engine.create_ah(pd, &vector(PEER_IP, 0)).unwrap(),
+            mw: engine.alloc_mw(pd, MwType::Type2).unwrap().0,
+            srq: engine.create_srq(&srq_config).unwrap(),
+            xrc_srq: engine.create_srq(&xrc_config).unwrap(),
+            xrc_domain,
+            shared_posted: 0,
+            shared_completed: BTreeSet::new(),
             engine,
             now: Time::from_nanos(1_000_000),
             acks: Acks::Flush,
@@ -129,47 +152,38 @@ impl World {
             memory,
             batch: TxBatch::new(64 << 10, 64),
         };
-        world.set_port(PortState::Active, &[OWN_IP]);
         world.windows = (0..WINDOWS)
             .map(|index| windows::alloc(&mut world, index))
             .collect();
-        for (index, state) in STATES.into_iter().enumerate() {
+        for (index, kind) in KINDS.into_iter().enumerate() {
             world.create_qp(index);
-            world.lead_to(index, state);
+            world.lead_to(index, kind.start);
         }
         world
     }
 
     /// The interface is as given from now on.
     pub fn set_port(&mut self, state: PortState, addresses: &[IpAddr]) {
-        let gids = addresses.iter().zip(0..).map(|(address, index)| GidEntry {
-            gid: Gid::from(*address),
-            index,
-            port: 1,
-            gid_type: GidType::RoceV2,
-            interface_index: 1,
-        });
-        self.engine.set_port(PortConfig {
-            state,
-            active_mtu: Mtu::Mtu1024,
-            gids: gids.collect(),
-        });
+        set_port(&mut self.engine, state, addresses);
     }
 
     /// Create queue pair `index`, or create it anew.
     pub fn create_qp(&mut self, index: usize) {
         let uses_small_cq = index == ON_SMALL_CQ;
         let cq = if uses_small_cq { self.small_cq } else { self.cq };
+        let kind = KINDS[index];
+        let has_sends = kind.qp_type != QpType::XrcTarget;
+        let has_receives = matches!(kind.receives, Receives::Own | Receives::Shared);
         let init = QpConfig {
             pd: self.pd,
-            qp_type: QpType::Rc,
-            send_cq: Some(cq),
-            recv_cq: Some(cq),
-            srq: None,
-            xrc_domain: None,
+            qp_type: kind.qp_type,
+            send_cq: has_sends.then_some(cq),
+            recv_cq: has_receives.then_some(cq),
+            srq: (kind.receives == Receives::Shared).then_some(self.srq.id),
+            xrc_domain: (kind.receives == Receives::Xrc).then_some(self.xrc_domain),
             cap: QpCap {
-                max_send_wr: 8,
-                max_recv_wr: 8,
+                max_send_wr: if has_sends { 8 } else { 0 },
+                max_recv_wr: if kind.receives == Receives::Own { 8 } else { 0 },
                 max_send_sge: 2,
                 max_recv_sge: 2,
                 max_inline_data: 64,
@@ -192,11 +206,6 @@ impl World {
         }
     }
 
-    /// Number of the queue pair that `index` talks to.
-    pub fn peer_qpn(index: usize) -> u32 {
-        0x100 + index as u32
-    }
-
     /// From RESET to a state, by the shortest way.
     ///
     /// It stops halfway when the port has no address just now.
@@ -210,7 +219,7 @@ impl World {
             QpState::Sqe | QpState::Err => &[QpState::Init, QpState::Err],
         };
         for state in way {
-            let attr = World::attributes(index, *state);
+            let attr = attributes(index, *state);
             if self
                 .engine
                 .modify_qp(self.now, self.qps[index].qpn, &attr)
@@ -225,48 +234,14 @@ impl World {
     /// Through RESET to RTS, wherever it was.
     pub fn revive(&mut self, index: usize) {
         let qpn = self.qps[index].qpn;
-        let reset = World::attributes(index, QpState::Reset);
+        let reset = attributes(index, QpState::Reset);
         self.engine.modify_qp(self.now, qpn, &reset).unwrap();
         self.note_reset(index);
-        self.lead_to(index, QpState::Rts);
-    }
-
-    /// All that is needed on the way to a state from the one before it.
-    pub fn attributes(index: usize, state: QpState) -> QpAttr {
-        let attr = QpAttr {
-            state: Some(state),
-            ..QpAttr::default()
+        let up = match KINDS[index].start {
+            QpState::Rtr if index > ON_SMALL_CQ => QpState::Rtr,
+            _ => QpState::Rts,
         };
-        match state {
-            QpState::Init => QpAttr {
-                pkey_index: Some(0),
-                port: Some(1),
-                access: Some(all_access()),
-                ..attr
-            },
-            QpState::Rtr => QpAttr {
-                av: Some(AddressVector {
-                    dgid: Some(Gid::from(PEER_IP)),
-                    port: 1,
-                    ..AddressVector::default()
-                }),
-                path_mtu: Some(Mtu::Mtu256),
-                dest_qpn: Some(World::peer_qpn(index)),
-                rq_psn: Some(0xff_fff0),
-                max_dest_rd_atomic: Some(2),
-                min_rnr_timer: Some(1),
-                ..attr
-            },
-            QpState::Rts => QpAttr {
-                timeout: Some(10),
-                retry_cnt: Some(2),
-                rnr_retry: Some(2),
-                sq_psn: Some(0xff_fff8),
-                max_rd_atomic: Some(2),
-                ..attr
-            },
-            QpState::Reset | QpState::Sqd | QpState::Sqe | QpState::Err => attr,
-        }
+        self.lead_to(index, up);
     }
 
     /// Everything that the world was before is forgotten: the queue pair is in RESET.
@@ -276,11 +251,42 @@ impl World {
         qp.receives.completed = qp.receives.posted;
     }
 
-    /// A datagram arrives from the peer's address, or from another.
-    pub fn take_in(&mut self, src: IpAddr, datagram: &[u8]) {
+    /// A receive request is queued at `index`, wherever its receives come from.
+    pub fn post_recv(&mut self, index: usize, sges: &[verbs_api::Sge]) -> verbs_api::Result<()> {
+        let srq = match KINDS[index].receives {
+            Receives::Own | Receives::None => {
+                let request = verbs_api::RecvWr {
+                    wr_id: RECEIVE | self.qps[index].receives.posted,
+                    sges,
+                };
+                self.engine.post_recv(self.now, self.qps[index].qpn, &request)?;
+                self.qps[index].receives.posted += 1;
+                return Ok(());
+            }
+            Receives::Shared => self.srq,
+            Receives::Xrc => self.xrc_srq,
+        };
+        let request = verbs_api::RecvWr {
+            wr_id: RECEIVE | SHARED | self.shared_posted,
+            sges,
+        };
+        self.engine.post_srq_recv(self.now, srq.id, &request)?;
+        self.shared_posted += 1;
+        Ok(())
+    }
+
+    /// A datagram arrives from an address for another.
+    pub fn take_in(&mut self, (src, dst): (IpAddr, IpAddr), datagram: &[u8]) {
         if let Ok(packet) = parse(datagram) {
             let dest = packet.headers.bth.dest_qp.value();
-            if let Some(qp) = self.qps.iter_mut().find(|qp| qp.qpn == dest) {
+            let index = self.qps.iter().position(|qp| qp.qpn == dest);
+            let answers = match packet.headers.bth.opcode.transport() {
+                Transport::Rc => QpType::Rc,
+                Transport::Xrc => QpType::XrcTarget,
+                _ => QpType::RawPacket,
+            };
+            if let Some(index) = index.filter(|index| KINDS[*index].qp_type == answers) {
+                let qp = &mut self.qps[index];
                 qp.acks_allowed += 1;
                 qp.notifications_allowed += 1;
                 qp.responses_allowed += packet
@@ -288,10 +294,14 @@ impl World {
                     .reth
                     .map_or(1, |reth| u64::from(reth.dma_length.div_ceil(256)).max(1));
             }
+            // Receivers that are not asked for acknowledgements may still say that they fall behind.
+            if let Some(index) = index.filter(|index| KINDS[*index].qp_type == QpType::Uc) {
+                self.qps[index].notifications_allowed += 1;
+            }
         }
         let meta = RxMeta {
             src,
-            dst: OWN_IP,
+            dst,
             source_port: 0xc000,
             segment: 0,
             traffic_class: 0,
@@ -331,6 +341,12 @@ impl World {
     /// Each request of a queue pair completes once, in the order of its queue.
     fn check_completions(&mut self) {
         while let Some(wc) = self.ring.pop() {
+            if wc.wr_id & SHARED != 0 {
+                let number = wc.wr_id & !RECEIVE & !SHARED;
+                assert!(number < self.shared_posted, "{wc:?}");
+                assert!(self.shared_completed.insert(number), "twice: {wc:?}");
+                continue;
+            }
             let qp = self.qps.iter_mut().find(|qp| qp.qpn == wc.qp_num).unwrap();
             let progress = if wc.wr_id & RECEIVE == 0 {
                 &mut qp.sends
@@ -360,7 +376,7 @@ impl World {
     pub fn finish(&mut self) {
         for index in 0..self.qps.len() {
             let qpn = self.qps[index].qpn;
-            let attr = World::attributes(index, QpState::Err);
+            let attr = attributes(index, QpState::Err);
             if self.engine.modify_qp(self.now, qpn, &attr).is_ok() {
                 self.drain();
                 let qp = &self.qps[index];
@@ -393,20 +409,35 @@ impl World {
     }
 }
 
-/// A packet left: it must have been asked for.
+fn set_port(engine: &mut Engine, state: PortState, addresses: &[IpAddr]) {
+    let gids = addresses.iter().zip(0..).map(|(address, index)| GidEntry {
+        gid: Gid::from(*address),
+        index,
+        port: 1,
+        gid_type: GidType::RoceV2,
+        interface_index: 1,
+    });
+    engine.set_port(PortConfig {
+        state,
+        active_mtu: Mtu::Mtu1024,
+        gids: gids.collect(),
+    });
+}
+
+/// A packet left: it must have been asked for. Unreliable services answer nothing, but for UC's congestion notifications.
 fn note_sent(qps: &mut [Tracked], bytes: &[u8]) {
     let packet = parse(bytes).expect("what the engine sends can be read");
     let bth = packet.headers.bth;
-    let index = bth.dest_qp.value() - World::peer_qpn(0);
+    let index = bth.dest_qp.value() - peer_qpn(0);
     let qp = &mut qps[index as usize];
-    let allowance = match bth.opcode {
-        Opcode::RC_ACKNOWLEDGE => &mut qp.acks_allowed,
-        Opcode::RC_ATOMIC_ACKNOWLEDGE
-        | Opcode::RC_READ_RESPONSE_FIRST
-        | Opcode::RC_READ_RESPONSE_MIDDLE
-        | Opcode::RC_READ_RESPONSE_LAST
-        | Opcode::RC_READ_RESPONSE_ONLY => &mut qp.responses_allowed,
-        Opcode::CNP => &mut qp.notifications_allowed,
+    let info = bth
+        .opcode
+        .info()
+        .expect("what the engine sends is no reserved opcode");
+    let allowance = match info.operation {
+        Operation::Acknowledge => &mut qp.acks_allowed,
+        Operation::AtomicAcknowledge | Operation::ReadResponse => &mut qp.responses_allowed,
+        Operation::CongestionNotification => &mut qp.notifications_allowed,
         _ => return,
     };
     *allowance = allowance

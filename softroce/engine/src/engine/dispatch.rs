@@ -9,6 +9,7 @@ use roce_wire::{Operation, PKey, Packet, Qpn, Transport};
 use verbs_api::{MigState, QpState, QpType};
 
 use super::Engine;
+use crate::integrity::Senders;
 use crate::qp::{PARTITION, Qp};
 use crate::shared::Shared;
 use crate::{RxMeta, Time};
@@ -72,9 +73,7 @@ impl Engine {
         check_partition(bth.pkey)?;
         let Some(link) = qp.link else {
             // Who has no connection receives datagrams, from anybody.
-            if !self.senders.holds(meta, udp_payload) {
-                return Err(Drop::Icrc);
-            }
+            check_datagram_icrc(&mut self.senders, meta, udp_payload)?;
             self.shared.note_received(udp_payload.len());
             return deliver(
                 &mut self.shared,
@@ -124,9 +123,7 @@ impl Engine {
             return Err(Drop::WrongAddress);
         }
         check_partition(bth.pkey)?;
-        if !self.senders.holds(meta, udp_payload) {
-            return Err(Drop::Icrc);
-        }
+        check_datagram_icrc(&mut self.senders, meta, udp_payload)?;
         self.shared.note_received(udp_payload.len());
         let header = network_header(meta, udp_payload.len());
         let count = self.groups.members(meta.dst).map_or(0, <[u32]>::len);
@@ -176,6 +173,14 @@ fn check_partition(pkey: PKey) -> Result<(), Drop> {
         Ok(())
     } else {
         Err(Drop::BadPkey)
+    }
+}
+
+fn check_datagram_icrc(senders: &mut Senders, meta: &RxMeta, udp_payload: &[u8]) -> Result<(), Drop> {
+    if senders.holds(meta, udp_payload) {
+        Ok(())
+    } else {
+        Err(Drop::Icrc)
     }
 }
 

@@ -62,6 +62,8 @@ impl Qp {
                 QpType::Rc | QpType::XrcInitiator | QpType::XrcTarget | QpType::RawPacket => Err(Turn::Done),
             };
             match sent {
+                // It was too long for the port by now, and is complete.
+                Ok(0) => {}
                 Ok(len) => {
                     bytes += len;
                     shared.pacer.charge(cost_of_last(batch));

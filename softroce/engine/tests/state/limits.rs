@@ -4,8 +4,8 @@ use softroce_engine::{
     Config, CqId, Engine, PdId, PortConfig, QpConfig, SendOperation, SendRequest, SrqConfig, Time,
 };
 use verbs_api::{
-    AddressVector, ErrorKind, Gid, GidEntry, GidType, Mtu, Payload, PortState, QpAttr, QpAttrMask, QpCap,
-    QpState, QpType, RecvWr, Result, SendFlags, Sge, SqSigType,
+    AddressVector, ErrorKind, Gid, GidEntry, GidType, Mtu, MwType, Payload, PortState, QpAttr, QpAttrMask,
+    QpCap, QpState, QpType, RecvWr, Result, SendFlags, Sge, SqSigType,
 };
 
 use crate::subject::{Values, attributes};
@@ -26,7 +26,7 @@ impl Device {
         let mut engine = Engine::new(Config {
             seed: 1,
             qpn_base: 0x10_0000,
-            qpn_count: 100,
+            qpn_count: 1_000,
             ack_delay_ns: 50_000,
             receive_buffer_bytes: 212_992,
             initial_window_bytes: 0,
@@ -36,7 +36,7 @@ impl Device {
             state: PortState::Active,
             active_mtu: Mtu::Mtu2048,
             gids: vec![GidEntry {
-                gid: Gid::from("10.0.0.1".parse::<std::net::IpAddr>().unwrap()),
+                gid: gid("10.0.0.1"),
                 index: 0,
                 port: 1,
                 gid_type: GidType::RoceV2,
@@ -60,6 +60,20 @@ impl Device {
             sq_sig: SqSigType::All,
         };
         Ok(self.engine.create_qp(&init)?.qpn)
+    }
+
+    fn create_datagram_qp(&mut self) -> u32 {
+        let init = QpConfig {
+            pd: self.pd,
+            qp_type: QpType::Ud,
+            send_cq: Some(self.cq),
+            recv_cq: Some(self.cq),
+            srq: None,
+            xrc_domain: None,
+            cap: cap(|_| {}),
+            sq_sig: SqSigType::All,
+        };
+        self.engine.create_qp(&init).unwrap().qpn
     }
 
     /// One in RTS but for what `change` makes of the attributes on the way.
@@ -134,9 +148,79 @@ fn as_many_objects_as_the_device_has_can_be_made_and_no_more() {
         let pd = device.pd;
         times(count, || device.engine.alloc_null_mr(pd).map(drop))
     });
+    check("max_mw", attr.max_mw, ErrorKind::NoMemory, |device, count| {
+        let pd = device.pd;
+        times(count, || device.engine.alloc_mw(pd, MwType::Type2).map(drop))
+    });
+    check("max_ah", attr.max_ah, ErrorKind::NoMemory, |device, count| {
+        let pd = device.pd;
+        let av = AddressVector {
+            dgid: Some(gid("10.0.0.2")),
+            port: 1,
+            ..AddressVector::default()
+        };
+        times(count, || device.engine.create_ah(pd, &av).map(drop))
+    });
+    check(
+        "max_dm_bytes",
+        attr.max_dm_bytes,
+        ErrorKind::NoMemory,
+        |device, bytes| device.engine.alloc_dm(bytes as usize, 0).map(drop),
+    );
     check("max_srq", attr.max_srq, ErrorKind::NoMemory, |device, count| {
         times(count, || create_srq(device, 1, 1))
     });
+}
+
+/// The multicast group of this number.
+fn group(number: u64) -> Gid {
+    let [high, low] = (number as u16).to_be_bytes();
+    gid(&format!("239.1.{high}.{low}"))
+}
+
+fn gid(address: &str) -> Gid {
+    Gid::from(address.parse::<std::net::IpAddr>().unwrap())
+}
+
+#[test]
+fn multicast_groups_and_their_members_are_as_many_as_the_device_says_and_no_more() {
+    let attr = Device::new().engine.device_attr();
+    let none = ErrorKind::NoMemory;
+    check("max_mcast_grp", attr.max_mcast_grp, none, |device, count| {
+        let qpn = device.create_datagram_qp();
+        let mut groups = (0..count).map(group);
+        times(count, || {
+            device.engine.attach_mcast(qpn, groups.next().unwrap()).map(drop)
+        })
+    });
+    check(
+        "max_mcast_qp_attach",
+        attr.max_mcast_qp_attach,
+        none,
+        |device, count| {
+            times(count, || {
+                let qpn = device.create_datagram_qp();
+                device.engine.attach_mcast(qpn, group(0)).map(drop)
+            })
+        },
+    );
+    check(
+        "max_total_mcast_qp_attach",
+        attr.max_total_mcast_qp_attach,
+        none,
+        |device, count| {
+            let groups = u64::from(attr.max_mcast_grp);
+            let mut attachments = 0..count;
+            let mut qpn = 0;
+            times(count, || {
+                let number = attachments.next().unwrap();
+                if number % groups == 0 {
+                    qpn = device.create_datagram_qp();
+                }
+                device.engine.attach_mcast(qpn, group(number % groups)).map(drop)
+            })
+        },
+    );
 }
 
 fn create_srq(device: &mut Device, max_wr: u32, max_sge: u32) -> Result<()> {

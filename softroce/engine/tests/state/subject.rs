@@ -24,7 +24,13 @@ pub const PEER_PSN: u32 = 0x111;
 const PEER_SRQN: u32 = 5;
 
 /// The types of the matrices.
-pub const TYPES: [QpType; 2] = [QpType::Rc, QpType::Uc];
+pub const TYPES: [QpType; 5] = [
+    QpType::Rc,
+    QpType::Uc,
+    QpType::Ud,
+    QpType::XrcInitiator,
+    QpType::XrcTarget,
+];
 
 /// Two values of every attribute, so that a change can be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
