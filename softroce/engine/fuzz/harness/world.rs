@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use roce_wire::{Operation, Transport, parse};
+use roce_wire::{Operation, Packet, Transport, parse};
 use softroce_engine::{
     Acks, AddressHandle, CompletionRing, Config, CqId, Engine, MrInfo, MwId, PdId, PortConfig, QpConfig,
     RxMeta, SrqConfig, SrqHandle, Time, TxBatch, XrcDomainId,
@@ -280,19 +280,8 @@ impl World {
         if let Ok(packet) = parse(datagram) {
             let dest = packet.headers.bth.dest_qp.value();
             let index = self.qps.iter().position(|qp| qp.qpn == dest);
-            let answers = match packet.headers.bth.opcode.transport() {
-                Transport::Rc => QpType::Rc,
-                Transport::Xrc => QpType::XrcTarget,
-                _ => QpType::RawPacket,
-            };
-            if let Some(index) = index.filter(|index| KINDS[*index].qp_type == answers) {
-                let qp = &mut self.qps[index];
-                qp.acks_allowed += 1;
-                qp.notifications_allowed += 1;
-                qp.responses_allowed += packet
-                    .headers
-                    .reth
-                    .map_or(1, |reth| u64::from(reth.dma_length.div_ceil(256)).max(1));
+            if let Some(index) = index {
+                self.note_taken_in(index, &packet);
             }
             // Receivers that are not asked for acknowledgements may still say that they fall behind.
             if let Some(index) = index.filter(|index| KINDS[*index].qp_type == QpType::Uc) {
@@ -308,6 +297,22 @@ impl World {
             hop_limit: 64,
         };
         self.engine.handle_datagram(self.now, &meta, datagram);
+    }
+
+    /// What a packet for queue pair `index` may be answered with. Unreliable services only ask to slow down.
+    fn note_taken_in(&mut self, index: usize, packet: &Packet<'_>) {
+        let qp = &mut self.qps[index];
+        let (asks_to_slow_down, answers) = match (packet.headers.bth.opcode.transport(), KINDS[index].qp_type)
+        {
+            (Transport::Rc, QpType::Rc) | (Transport::Xrc, QpType::XrcTarget) => (1, 1),
+            (Transport::Uc, QpType::Uc) => (1, 0),
+            _ => (0, 0),
+        };
+        qp.notifications_allowed += asks_to_slow_down;
+        qp.acks_allowed += answers;
+        let reth = packet.headers.reth;
+        qp.responses_allowed +=
+            answers * reth.map_or(1, |reth| u64::from(reth.dma_length.div_ceil(256)).max(1));
     }
 
     /// Take all outputs, and check them.

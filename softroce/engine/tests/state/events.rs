@@ -136,3 +136,32 @@ fn the_port_going_down_and_coming_up_and_other_addresses_are_told_of() {
     assert_eq!(raw.state(), QpState::Rts);
     assert_eq!(raw.node.engine.counters().link_downed, 2);
 }
+
+#[test]
+fn receives_that_overflow_their_completion_queue_fail_whoever_received_them() {
+    for qp_type in TYPES {
+        let mut subject = Subject::new(qp_type);
+        if qp_type == QpType::XrcInitiator {
+            continue;
+        }
+        subject.bring_to(QpState::Rts);
+        let (cq, qpn) = (subject.node.cq, subject.qpn);
+        subject.node.engine.resize_cq(cq, 1).unwrap();
+        for number in 0..2 {
+            subject.post_recv(u64::from(number)).unwrap();
+            subject.receive_request_number(number);
+        }
+        let events = subject.events();
+        let expected = [
+            EngineEvent::Cq(cq, EventKind::CqErr),
+            EngineEvent::Qp(qpn, EventKind::QpFatal),
+        ];
+        assert_eq!(events, expected, "{qp_type:?}");
+        assert_eq!(subject.state(), QpState::Err, "{qp_type:?}");
+        assert_eq!(
+            subject.node.outcomes(),
+            [(0, verbs_api::WcStatus::Success)],
+            "{qp_type:?}"
+        );
+    }
+}

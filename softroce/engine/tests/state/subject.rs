@@ -209,13 +209,18 @@ impl Subject {
 
     /// A message of eight bytes arrives, the first one of the connection.
     pub fn receive_request(&mut self) {
+        self.receive_request_number(0);
+    }
+
+    /// One that has so many before it.
+    pub fn receive_request_number(&mut self, number: u32) {
         let opcode = match self.qp_type {
             QpType::Uc => Opcode::UC_SEND_ONLY,
             QpType::Ud => Opcode::UD_SEND_ONLY,
             QpType::XrcInitiator | QpType::XrcTarget => Opcode::XRC_SEND_ONLY,
             QpType::Rc | QpType::Gsi | QpType::RawPacket => Opcode::RC_SEND_ONLY,
         };
-        let mut headers = self.headers(opcode, PEER_PSN);
+        let mut headers = self.headers(opcode, PEER_PSN + number);
         headers.bth.ack_request = true;
         headers.deth = Some(Deth {
             qkey: QKey(QKEY),
