@@ -70,6 +70,7 @@ pub(crate) struct Card {
     batch: TxBatch,
     /// Requests posted since packets were last built, and their bytes.
     gathered: (u32, u64),
+    posting: Posting,
     pub(crate) listeners: Listeners,
     pub(crate) domains: Domains,
     pub(crate) orphans: Orphans,
@@ -108,6 +109,7 @@ impl Card {
             fabric,
             batch: TxBatch::new(BATCH_BYTES, BATCH_PACKETS),
             gathered: (0, 0),
+            posting: Posting::default(),
             listeners: Listeners::default(),
             domains: Domains::default(),
             orphans: Orphans::default(),
@@ -116,8 +118,12 @@ impl Card {
 
     /// Receive one round, run timers that are due, send, and pass events on. Bounded.
     pub(crate) fn round(&mut self, now: Time, acks: RoundAcks, pace: &Pace) -> Done {
+        self.posting.round();
         let engine = &mut self.engine;
-        let held = engine.holds_acks();
+        let held = match acks {
+            RoundAcks::WithAnswer => engine.holds_ripe_acks(now),
+            RoundAcks::Later | RoundAcks::Now => engine.holds_acks(),
+        };
         engine.note_receive_pressure(self.fabric.receive_pressure());
         let received = self
             .fabric
@@ -139,7 +145,8 @@ impl Card {
         }
         let acks = match acks {
             RoundAcks::WithAnswer if received != 0 && !held => Acks::Defer,
-            RoundAcks::WithAnswer | RoundAcks::Now => Acks::Flush,
+            RoundAcks::WithAnswer => Acks::Ripe,
+            RoundAcks::Now => Acks::Flush,
             RoundAcks::Later => Acks::Defer,
         };
         self.finish(now, acks, pace, &mut done);
@@ -167,7 +174,8 @@ impl Card {
     pub(crate) fn gathers(&mut self, qpn: u32, bytes: u64) -> bool {
         self.gathered.0 += 1;
         self.gathered.1 += bytes;
-        self.gathered.0 < GATHERED_REQUESTS
+        self.posting.post()
+            && self.gathered.0 < GATHERED_REQUESTS
             && self.gathered.1 < GATHERED_BYTES
             && self.engine.under_way(qpn) >= UNDER_WAY
     }
@@ -236,6 +244,30 @@ pub(crate) fn node_guid(gid: Gid) -> u64 {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
     hash & !(1 << 56) | 1 << 57
+}
+
+/// Whether the program posts several requests between two rounds, as one does that keeps many under way, or one at a
+/// time, as in a conversation: that one must leave at once.
+#[derive(Debug, Default)]
+struct Posting {
+    since_round: u32,
+    /// The number between the last two rounds with any between them.
+    before: u32,
+}
+
+impl Posting {
+    fn round(&mut self) {
+        if self.since_round > 0 {
+            self.before = self.since_round;
+            self.since_round = 0;
+        }
+    }
+
+    /// True when more are likely to follow before the next round.
+    fn post(&mut self) -> bool {
+        self.since_round += 1;
+        self.since_round.max(self.before) > 1
+    }
 }
 
 impl Listeners {

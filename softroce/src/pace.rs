@@ -16,11 +16,16 @@ use crate::os::{EventFd, TimerFd};
 
 /// The background thread gives way to a program that polled not longer ago than this, ns.
 const GIVES_WAY_NS: u64 = 50_000;
-/// A polling program holds the thread off by setting its timer anew after so long, ns. Setting it costs 5 µs on a
-/// virtual machine, and waking up to look costs 20 µs: hence a timer that a poll moves, and moves seldom.
-const HOLDS_OFF_AFTER_NS: u64 = 90_000;
-/// The timer's time, ns: the thread takes over 100 to 190 µs after the last poll.
+/// The timer's time, ns. A polling program holds the thread off by setting the timer anew when half of it is over, so
+/// the thread takes over 95 to 190 µs after the last poll. Setting it costs 5 to 12 µs on a virtual machine, and waking
+/// up to look costs 20 µs: hence a timer that a poll moves, and moves seldom, and more seldom ...
 const TAKES_OVER_AFTER_NS: u64 = 190_000;
+/// ... the longer the program has polled without a pause: the time is this part of it, up to ...
+const PART_OF_STREAK: u64 = 8;
+/// ... so long, ns.
+const TAKES_OVER_LATEST_NS: u64 = 4_000_000;
+/// Time between two polls that counts as a pause, ns.
+const PAUSE_NS: u64 = TAKES_OVER_AFTER_NS / 2;
 /// A program that posted not longer ago than this, ns, may be about to post its answer to what arrives.
 const ANSWERS_WITHIN_NS: u64 = 200_000;
 
@@ -39,8 +44,10 @@ pub(crate) struct Pace {
     /// Armed completion queues: programs that will sleep rather than poll.
     armed_cqs: AtomicU32,
     thread: AtomicU32,
-    /// When the watching thread was last held off, ns.
-    held_off_ns: AtomicU64,
+    /// Since when a thread of the program has polled without a pause, ns.
+    streak_since_ns: AtomicU64,
+    /// When the watching thread is to be held off again, ns.
+    hold_off_at_ns: AtomicU64,
     /// When the timer runs out, ns; a time in the past when it is not running.
     runs_out_ns: AtomicU64,
     /// When a thread of the program last posted sends, ns; 0 is never.
@@ -77,7 +84,8 @@ impl Pace {
     pub(crate) fn without_thread() -> Self {
         Pace {
             bells: None,
-            held_off_ns: AtomicU64::new(0),
+            streak_since_ns: AtomicU64::new(0),
+            hold_off_at_ns: AtomicU64::new(0),
             runs_out_ns: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             last_poll_ns: AtomicU64::new(0),
@@ -92,17 +100,21 @@ impl Pace {
     /// A thread of the program does a round at `now`. Call inside the gate.
     pub(crate) fn polled(&self, now: Time) {
         let now_ns = now.as_nanos();
+        if now_ns.saturating_sub(self.last_poll_ns.load(Ordering::Relaxed)) >= PAUSE_NS {
+            self.streak_since_ns.store(now_ns, Ordering::Relaxed);
+        }
         self.last_poll_ns.store(now_ns, Ordering::Relaxed);
-        if now_ns.saturating_sub(self.held_off_ns.load(Ordering::Relaxed)) >= HOLDS_OFF_AFTER_NS
-            && self.thread_watches()
-        {
+        if now_ns >= self.hold_off_at_ns.load(Ordering::Relaxed) && self.thread_watches() {
             self.hold_off(now_ns);
         }
     }
 
     fn hold_off(&self, now_ns: u64) {
-        self.held_off_ns.store(now_ns, Ordering::Relaxed);
-        self.set_timer(now_ns, TAKES_OVER_AFTER_NS);
+        let streak_ns = now_ns.saturating_sub(self.streak_since_ns.load(Ordering::Relaxed));
+        let after_ns = (streak_ns / PART_OF_STREAK).clamp(TAKES_OVER_AFTER_NS, TAKES_OVER_LATEST_NS);
+        self.hold_off_at_ns
+            .store(now_ns + after_ns / 2, Ordering::Relaxed);
+        self.set_timer(now_ns, after_ns);
     }
 
     fn set_timer(&self, now_ns: u64, after_ns: u64) {

@@ -144,6 +144,8 @@ pub enum Acks {
     Hold,
     /// Only those that can travel with data to the same peer, and overdue ones: the program is about to post an answer.
     Defer,
+    /// Those that can travel with data to the same peer, and those that their peer may be waiting for.
+    Ripe,
     /// All of them now.
     Flush,
 }

@@ -98,7 +98,8 @@ pub struct Engine {
 /// What a queue pair is created from.
 #[derive(Clone, Copy, Debug)]
 pub struct QpConfig {
-    /// Its protection domain.
+    /// Its protection domain. What comes in at an XRC target touches the memory of other domains: those of the shared
+    /// receive queues that it names.
     pub pd: PdId,
     /// Its service.
     pub qp_type: QpType,
@@ -143,6 +144,7 @@ impl Engine {
             reads: ReadBudget::new(config.receive_buffer_bytes),
             ready: Default::default(),
             acks: Default::default(),
+            acks_ripen: Time::ZERO,
             overflowed: VecDeque::with_capacity(8),
             ack_delay_ns: config.ack_delay_ns,
             is_pressed: false,

@@ -316,9 +316,9 @@ impl Qp {
         }
     }
 
-    /// Whether an acknowledgement is owed.
-    pub(crate) fn owes_ack(&self) -> bool {
-        self.responder.ack.is_some()
+    /// When the acknowledgement that is owed should leave, if one is.
+    pub(crate) fn ack_ripens(&self) -> Option<Time> {
+        self.responder.ack.map(|ack| ack.ripe)
     }
 
     /// The attributes as they stand, current PSNs included.

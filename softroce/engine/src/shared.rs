@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) ready: SlotList,
     /// Slots of queue pairs with an acknowledgement that may wait.
     pub(crate) acks: SlotList,
+    /// When the first of them should leave, or somewhat earlier.
+    pub(crate) acks_ripen: Time,
     /// A completion queue that overflowed: its queue pairs must fail. One a call is enough, the others overflow again.
     pub(crate) overflowed: VecDeque<CqId>,
     /// How long an acknowledgement may wait, ns.
@@ -98,6 +100,15 @@ impl Shared {
     /// Raise an asynchronous event of a queue pair.
     pub(crate) fn raise(&mut self, qpn: u32, kind: EventKind) {
         self.events.push_back(EngineEvent::Qp(qpn, kind));
+    }
+
+    /// The queue pair in `slot` owes an acknowledgement, which should leave at `ripe` unless it travels with data before.
+    pub(crate) fn let_ack_wait(&mut self, slot: u32, ripe: Time) {
+        self.acks_ripen = match self.acks.is_empty() {
+            true => ripe,
+            false => self.acks_ripen.min(ripe),
+        };
+        self.acks.push(slot);
     }
 
     /// Make room in all lists for queue pairs in slots `0..count`.

@@ -62,10 +62,6 @@ impl SharedReceiveQueue {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
-
     pub(crate) fn post(&mut self, request: &RecvWr<'_>) -> Result<(), ReceiveRefusal> {
         self.queue.push(request)
     }

@@ -1,40 +1,20 @@
 //! After set-up the data path allocates nothing.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::net::IpAddr;
 
 use softroce_engine::{
     Acks, Config, Engine, MrInfo, MwId, PortConfig, QpConfig, RxMeta, SendOperation, SendRequest, SrqConfig,
-    SrqId, Time, TxBatch,
+    SrqHandle, Time, TxBatch,
 };
 use verbs_api::{
     Access, AddressVector, Gid, GidEntry, GidType, Mtu, MwType, Payload, PortState, QpAttr, QpCap, QpState,
     QpType, RKey, RecvWr, RemoteAddr, SendFlags, Sge, SqSigType,
 };
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
+#[path = "bench/counting.rs"]
+mod counting;
 
-struct Counting;
-
-// SAFETY: all calls go to the system's allocator unchanged; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use counting::allocations;
 
 const BYTES: usize = 1 << 20;
 const MESSAGE: usize = 100_000;
@@ -45,8 +25,9 @@ struct Side {
     engine: Engine,
     ip: IpAddr,
     qpns: Vec<u32>,
+    kind: Kind,
     /// All receives are taken from it.
-    srq: Option<SrqId>,
+    srq: Option<SrqHandle>,
     sge: Sge,
     remote: RemoteAddr,
     mr: MrInfo,
@@ -56,14 +37,17 @@ struct Side {
     batch: TxBatch,
 }
 
-/// Where the queue pairs' receives come from.
+/// What the queue pairs of a side are.
 #[derive(Clone, Copy, PartialEq)]
-enum Receives {
-    Own,
-    Shared,
+enum Kind {
+    Rc,
+    /// Of RC, on a shared receive queue.
+    RcShared,
+    XrcInitiator,
+    XrcTarget,
 }
 
-fn side(ip: &str, qps: usize, receives: Receives) -> Side {
+fn side(ip: &str, qps: usize, kind: Kind) -> Side {
     let ip: IpAddr = ip.parse().unwrap();
     let mut engine = Engine::new(Config {
         seed: 1,
@@ -99,21 +83,29 @@ fn side(ip: &str, qps: usize, receives: Receives) -> Side {
         | Access::MW_BIND;
     // SAFETY: the memory is never freed and nobody else touches it.
     let mr = unsafe { engine.reg_mr(pd, memory, BYTES, memory as u64, access) }.unwrap();
+    let xrc_domain = (kind == Kind::XrcTarget).then(|| engine.alloc_xrc_domain().unwrap());
     let srq_config = SrqConfig {
         pd,
         max_wr: 64,
         max_sge: 1,
         limit: 0,
-        xrc: None,
+        xrc: xrc_domain.map(|domain| (domain, cq)),
     };
-    let srq = (receives == Receives::Shared).then(|| engine.create_srq(&srq_config).unwrap().id);
+    let srq = match kind {
+        Kind::Rc | Kind::XrcInitiator => None,
+        Kind::RcShared | Kind::XrcTarget => Some(engine.create_srq(&srq_config).unwrap()),
+    };
     let init = QpConfig {
         pd,
-        qp_type: QpType::Rc,
+        qp_type: match kind {
+            Kind::Rc | Kind::RcShared => QpType::Rc,
+            Kind::XrcInitiator => QpType::XrcInitiator,
+            Kind::XrcTarget => QpType::XrcTarget,
+        },
         send_cq: Some(cq),
         recv_cq: Some(cq),
-        srq,
-        xrc_domain: None,
+        srq: srq.map(|srq| srq.id),
+        xrc_domain,
         cap: QpCap {
             max_send_wr: 16,
             max_recv_wr: 16,
@@ -133,6 +125,7 @@ fn side(ip: &str, qps: usize, receives: Receives) -> Side {
         engine,
         ip,
         qpns,
+        kind,
         srq,
         sge: Sge {
             addr: memory as u64,
@@ -155,6 +148,8 @@ fn connect(own: &mut Side, peer_ip: IpAddr, peer_qpns: &[u32]) {
         port: 1,
         ..AddressVector::default()
     };
+    let sends = own.kind != Kind::XrcTarget;
+    let responds = own.kind != Kind::XrcInitiator;
     for (qpn, peer) in own.qpns.iter().zip(peer_qpns) {
         let access =
             Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::FLUSH_GLOBAL;
@@ -172,17 +167,17 @@ fn connect(own: &mut Side, peer_ip: IpAddr, peer_qpns: &[u32]) {
                 path_mtu: Some(Mtu::Mtu4096),
                 dest_qpn: Some(*peer),
                 rq_psn: Some(0),
-                max_dest_rd_atomic: Some(16),
-                min_rnr_timer: Some(1),
+                max_dest_rd_atomic: responds.then_some(16),
+                min_rnr_timer: responds.then_some(1),
                 ..QpAttr::default()
             },
             QpAttr {
                 state: Some(QpState::Rts),
                 timeout: Some(14),
-                retry_cnt: Some(7),
-                rnr_retry: Some(7),
+                retry_cnt: sends.then_some(7),
+                rnr_retry: sends.then_some(7),
                 sq_psn: Some(0),
-                max_rd_atomic: Some(16),
+                max_rd_atomic: sends.then_some(16),
                 ..QpAttr::default()
             },
         ];
@@ -195,7 +190,7 @@ fn connect(own: &mut Side, peer_ip: IpAddr, peer_qpns: &[u32]) {
 fn post_all(a: &mut Side, b: &mut Side, now: Time) {
     if let Some(srq) = b.srq {
         // Its limit fires on the way.
-        b.engine.modify_srq(now, srq, None, Some(5)).unwrap();
+        b.engine.modify_srq(now, srq.id, None, Some(5)).unwrap();
     }
     for ((qa, qb), (mw, rkey)) in a.qpns.iter().zip(&b.qpns).zip(&a.windows) {
         let receive = RecvWr {
@@ -203,7 +198,7 @@ fn post_all(a: &mut Side, b: &mut Side, now: Time) {
             sges: &[b.sge],
         };
         match b.srq {
-            Some(srq) => b.engine.post_srq_recv(now, srq, &receive).unwrap(),
+            Some(srq) => b.engine.post_srq_recv(now, srq.id, &receive).unwrap(),
             None => b.engine.post_recv(now, *qb, &receive).unwrap(),
         }
         let word = Sge { length: 8, ..a.sge };
@@ -255,7 +250,7 @@ fn post_all(a: &mut Side, b: &mut Side, now: Time) {
                 op,
                 payload: Payload::Sges(&[sge]),
                 flags,
-                xrc_srqn: None,
+                xrc_srqn: b.srq.map(|srq| srq.srqn),
             };
             a.engine.post_send(now, *qa, &request).unwrap();
         }
@@ -321,26 +316,31 @@ fn run(a: &mut Side, b: &mut Side, now: &mut Time, counter: &mut u64, lose: u64)
 
 #[test]
 fn the_data_path_allocates_nothing_not_even_after_losses() {
-    check(Receives::Own);
+    check(Kind::Rc, Kind::Rc);
 }
 
 #[test]
 fn nor_does_a_shared_receive_queue_whose_limit_fires() {
-    check(Receives::Shared);
+    check(Kind::RcShared, Kind::RcShared);
 }
 
-fn check(receives: Receives) {
-    let (mut a, mut b) = (side("10.0.0.1", 20, receives), side("10.0.0.2", 20, receives));
+#[test]
+fn nor_does_xrc() {
+    check(Kind::XrcInitiator, Kind::XrcTarget);
+}
+
+fn check(a: Kind, b: Kind) {
+    let (mut a, mut b) = (side("10.0.0.1", 20, a), side("10.0.0.2", 20, b));
     let (ip_a, ip_b) = (a.ip, b.ip);
     let (qpns_a, qpns_b) = (a.qpns.clone(), b.qpns.clone());
     connect(&mut a, ip_b, &qpns_b);
     connect(&mut b, ip_a, &qpns_a);
     let (mut now, mut counter) = (Time::ZERO, 0);
-    let before = ALLOCATIONS.with(Cell::get);
+    let before = allocations();
     for lose in [u64::MAX, 97, 31] {
         post_all(&mut a, &mut b, now);
         run(&mut a, &mut b, &mut now, &mut counter, lose);
     }
-    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
+    assert_eq!(allocations() - before, 0);
     assert!(a.engine.counters().retransmitted_bytes > 0);
 }

@@ -13,7 +13,7 @@ use verbs_api::QpType;
 use super::input::Input;
 use super::kind::{KINDS, QKEY};
 use super::memory::{ALL_REGIONS, REGION_BYTES, iova_of};
-use super::world::{ALT_OWN_IP, ALT_PEER_IP, OWN_IP, PEER_IP, World};
+use super::world::{ALT_OWN_IP, ALT_PEER_IP, GROUP, OWN_IP, PEER_IP, World};
 
 const STRANGER_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 3));
 const MTU_BYTES: usize = 256;
@@ -56,6 +56,7 @@ pub fn raw(input: &mut Input<'_>) -> Datagram {
 pub fn crafted(world: &World, index: usize, input: &mut Input<'_>) -> Datagram {
     let qpn = match input.byte() {
         0xff => 0x7f,
+        0xe0..=0xfe if KINDS[index].qp_type == QpType::Ud => Qpn::MULTICAST.value(),
         _ => world.qps[index].qpn,
     };
     let service = match KINDS[index].qp_type {
@@ -104,6 +105,7 @@ pub fn crafted(world: &World, index: usize, input: &mut Input<'_>) -> Datagram {
     let way = match delivery & 0xf {
         0xf => (STRANGER_IP, OWN_IP),
         0xe => (ALT_PEER_IP, ALT_OWN_IP),
+        _ if qpn == Qpn::MULTICAST.value() => (PEER_IP, GROUP),
         _ => (PEER_IP, OWN_IP),
     };
     seal(way, u16::from(delivery >> 6), &mut bytes);

@@ -92,6 +92,7 @@ fn step(world: &mut World, input: &mut Input<'_>) {
         30 => change_port(world, input),
         _ => {
             let index = victim(input);
+            world.leave_group(index);
             let qpn = world.qps[index].qpn;
             world.engine.destroy_qp(world.now, qpn).unwrap();
             world.create_qp(index);
@@ -152,7 +153,15 @@ fn change_queues(world: &mut World, input: &mut Input<'_>) {
                 .engine
                 .modify_srq(world.now, world.xrc_srq.id, None, Some(small & 0xf)),
         ),
-        _ => drop(world.engine.query_srq(world.srq.id)),
+        _ if small & 1 == 0 => drop(world.engine.query_srq(world.srq.id)),
+        _ => {
+            let index = victim(input);
+            if small & 2 == 0 {
+                world.leave_group(index);
+            } else {
+                world.join_group(index);
+            }
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use super::windows::{self, WINDOWS, Window};
 pub const OWN_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 pub const PEER_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 /// The ends of alternate paths.
+pub const GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3));
 pub const ALT_OWN_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 1, 1));
 pub const ALT_PEER_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 1, 2));
 /// Places in the completion queue that is polled seldom.
@@ -204,6 +205,18 @@ impl World {
         } else {
             self.qps.push(tracked);
         }
+        self.join_group(index);
+    }
+
+    /// Those of UD are in the group from the start.
+    pub fn join_group(&mut self, index: usize) {
+        let joined = self.engine.attach_mcast(self.qps[index].qpn, Gid::from(GROUP));
+        assert_eq!(joined.is_ok(), KINDS[index].qp_type == QpType::Ud);
+    }
+
+    pub fn leave_group(&mut self, index: usize) {
+        // It may have left before.
+        let _ = self.engine.detach_mcast(self.qps[index].qpn, Gid::from(GROUP));
     }
 
     /// From RESET to a state, by the shortest way.

@@ -60,9 +60,17 @@ impl Engine {
         true
     }
 
-    /// Acknowledgements that may wait go when all must, or behind data to the same peer. False when the batch is full.
+    /// Acknowledgements that may wait go when all must, when they have waited enough, or behind data to the same peer.
+    /// False when the batch is full.
     fn send_waiting_acks(&mut self, batch: &mut TxBatch, acks: Acks) -> bool {
-        if acks == Acks::Hold || (acks == Acks::Defer && batch.is_empty()) {
+        let now = self.shared.now;
+        let may_go = match acks {
+            Acks::Hold => false,
+            Acks::Defer => !batch.is_empty(),
+            Acks::Ripe => !batch.is_empty() || self.holds_ripe_acks(now),
+            Acks::Flush => true,
+        };
+        if !may_go {
             return true;
         }
         for _ in 0..self.shared.acks.len() {
@@ -70,16 +78,22 @@ impl Engine {
             let Some(qp) = self.qps.in_slot(slot) else {
                 continue;
             };
-            let (Some(link), true) = (qp.link, qp.owes_ack()) else {
+            let (Some(link), Some(ripe)) = (qp.link, qp.ack_ripens()) else {
                 continue;
             };
             let travels = self.shared.peers.get(link.peer).last_batch == self.shared.batch_number;
-            if acks == Acks::Defer && !travels {
-                self.shared.acks.push(slot);
+            let waits = match acks {
+                Acks::Hold | Acks::Defer => true,
+                Acks::Ripe => ripe > now,
+                Acks::Flush => false,
+            };
+            if waits && !travels {
+                self.shared.let_ack_wait(slot, ripe);
                 continue;
             }
             if qp.send_ack(&mut self.shared, batch) == Turn::BatchFull {
                 self.shared.acks.push_front(slot);
+                self.shared.acks_ripen = self.shared.acks_ripen.min(ripe);
                 return false;
             }
         }
@@ -123,6 +137,11 @@ impl Engine {
     /// Whether acknowledgements wait for data to travel with.
     pub fn holds_acks(&self) -> bool {
         !self.shared.acks.is_empty()
+    }
+
+    /// Whether some of these have waited long enough at `now`, or may have.
+    pub fn holds_ripe_acks(&self, now: Time) -> bool {
+        self.holds_acks() && self.shared.acks_ripen <= now
     }
 
     /// When [`Engine::handle_timeout`] must be called next, if at all. Calling it late delays, and breaks nothing.

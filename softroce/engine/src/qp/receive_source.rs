@@ -137,14 +137,23 @@ impl ReceiveSource {
 
     /// Whether a message that needs a request can begin.
     pub(crate) fn has_request(&self, shared: &Shared) -> bool {
+        match self {
+            ReceiveSource::Own(queue) => !queue.is_empty(),
+            ReceiveSource::Shared { .. } | ReceiveSource::Named(_) | ReceiveSource::Nowhere => {
+                self.next(shared).is_some()
+            }
+        }
+    }
+
+    /// The request that a message would begin with.
+    pub(crate) fn next(&self, shared: &Shared) -> Option<RecvWqe> {
         let srq = match self {
-            ReceiveSource::Own(queue) => return !queue.is_empty(),
-            ReceiveSource::Shared { srq, .. } => Some(*srq),
-            ReceiveSource::Named(target) => target.srq(),
-            ReceiveSource::Nowhere => None,
+            ReceiveSource::Own(queue) => return queue.front().map(|(wqe, _)| wqe),
+            ReceiveSource::Shared { srq, .. } => *srq,
+            ReceiveSource::Named(target) => target.srq()?,
+            ReceiveSource::Nowhere => return None,
         };
-        let queue = srq.and_then(|srq| shared.srqs.get(srq));
-        queue.is_some_and(|queue| !queue.is_empty())
+        shared.srqs.get(srq)?.front().map(|(wqe, _)| wqe)
     }
 
     /// A message begins: have a request for it, unless it has one already or there is none.

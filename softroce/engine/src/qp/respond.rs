@@ -55,7 +55,7 @@ impl Qp {
             .ack
             .is_none_or(|ack| ack.urgency == Urgency::Relaxed);
         acks == Acks::Flush
-            || (has_sent_data && acks == Acks::Defer)
+            || (has_sent_data && matches!(acks, Acks::Defer | Acks::Ripe))
             || !is_relaxed
             || self.responder.ack_again.is_some()
     }
@@ -199,7 +199,7 @@ impl Qp {
             if push(shared, batch, &link, &headers).is_none() {
                 return Turn::BatchFull;
             }
-            self.responder.note_acknowledged_up_to(psn);
+            self.responder.note_acknowledged_up_to(shared.now, psn);
         }
         Turn::Done
     }

@@ -15,12 +15,14 @@ use super::resources::Resources;
 use crate::Time;
 use crate::psn::Seq;
 use crate::shared::Shared;
+use patience::Patience;
 
 mod checks;
 mod datagram;
 mod duplicate;
 mod execute;
 mod fault;
+mod patience;
 mod unacknowledged;
 
 /// Packets that asked for an acknowledgement, at which one no longer waits.
@@ -42,6 +44,7 @@ pub(super) struct Responder {
     message: Message,
     pub(super) resources: Resources,
     pub(super) ack: Option<PendingAck>,
+    patience: Patience,
     /// A duplicate arrived: acknowledge again, up to here.
     pub(super) ack_again: Option<Seq>,
     pub(super) nak: Option<Nak>,
@@ -92,6 +95,8 @@ pub(super) struct PendingAck {
     pub(super) psn: Seq,
     /// By when it must go.
     pub(super) due: Time,
+    /// When it should leave unless it travels with data.
+    pub(super) ripe: Time,
     pub(super) urgency: Urgency,
 }
 
@@ -151,8 +156,9 @@ impl Responder {
         }
     }
 
-    /// An acknowledgement of everything up to `psn` went out.
-    pub(super) fn note_acknowledged_up_to(&mut self, psn: Seq) {
+    /// An acknowledgement of everything up to `psn` went out at `now`.
+    pub(super) fn note_acknowledged_up_to(&mut self, now: Time, psn: Seq) {
+        self.patience.ends(now);
         match self.ack {
             Some(ack) if ack.psn > psn => self.ack_again = None,
             Some(_) | None => self.note_acknowledged(),
@@ -286,11 +292,19 @@ impl Qp {
         if r.ack.is_none() && urgency == Urgency::Relaxed {
             shared.counters.ack_deferred += 1;
         }
-        let due = r.ack.map_or(shared.now + r.ack_delay_ns, |ack| ack.due);
-        r.ack = Some(PendingAck { psn, due, urgency });
+        let (due, ripe) = match r.ack {
+            Some(ack) => (ack.due, r.patience.goes_on(shared.now)),
+            None => (shared.now + r.ack_delay_ns, r.patience.begins(shared.now)),
+        };
+        r.ack = Some(PendingAck {
+            psn,
+            due,
+            ripe,
+            urgency,
+        });
         match urgency {
             Urgency::Now => self.make_ready(shared),
-            Urgency::Relaxed => shared.acks.push(self.id.slot),
+            Urgency::Relaxed => shared.let_ack_wait(self.id.slot, ripe),
         }
     }
 

@@ -432,6 +432,38 @@ fn a_backlog_of_sixteen_no_longer_waits() {
 }
 
 #[test]
+fn a_peer_that_goes_on_without_acknowledgements_gets_one_for_eight_messages() {
+    let mut raw = Raw::new();
+    let target = raw.node.remote(0);
+    let mut acknowledged = Vec::new();
+    for step in 0..64 {
+        raw.write(Opcode::RC_WRITE_ONLY, PSN + step, target, 1, b"x");
+        assert_eq!(raw.sent_with(Acks::Hold), []);
+        acknowledged.extend(raw.sent_with(Acks::Ripe).iter().map(|ack| ack.ack().0 - PSN));
+        raw.now = raw.now + 2_000;
+    }
+    let one_by_one = 0..32;
+    assert_eq!(
+        acknowledged,
+        one_by_one.chain([39, 47, 55, 63]).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn a_peer_that_falls_silent_gets_its_acknowledgement_after_forty_microseconds() {
+    let mut raw = Raw::new();
+    let target = raw.node.remote(0);
+    for step in 0..33 {
+        raw.write(Opcode::RC_WRITE_ONLY, PSN + step, target, 1, b"x");
+        assert_eq!(raw.sent_with(Acks::Ripe).len(), usize::from(step < 32));
+    }
+    raw.now = raw.now + 39_999;
+    assert_eq!(raw.sent_with(Acks::Ripe), []);
+    raw.now = raw.now + 1;
+    assert_eq!(raw.sent_with(Acks::Ripe)[0].ack().0, PSN + 32);
+}
+
+#[test]
 fn the_first_request_in_rtr_establishes_the_connection() {
     let mut raw = Raw::in_init(&Connection::default());
     post_receives(&mut raw, 2);

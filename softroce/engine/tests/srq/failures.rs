@@ -140,8 +140,8 @@ fn a_destroyed_queue_pair_takes_the_request_that_it_held_with_it_and_no_other() 
 }
 
 #[test]
-fn events_wait_without_allocation_of_more_room_than_was_reserved() {
-    // Every queue pair fails, and the limit fires: the driver looks only afterwards.
+fn each_queue_pair_that_fails_says_so_once_and_the_limit_fires_once() {
+    // The driver looks only afterwards.
     let mut bench = Bench::new(64, 128);
     for wr_id in 0..64 {
         bench.post(wr_id, 0, 1024);

@@ -10,6 +10,7 @@ mod pair;
 #[allow(dead_code)]
 mod raw;
 
+mod attacker;
 mod data;
 mod loss;
 mod refused;

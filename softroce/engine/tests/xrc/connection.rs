@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use roce_wire::{Opcode, Transport};
 use softroce_engine::SendOperation;
-use verbs_api::{QpType, WcOpcode, WcStatus};
+use verbs_api::{Access, QpType, RemoteAddr, WcOpcode, WcStatus};
 
 use crate::bench::{Srq, connect, connection, initiator_config, post, target_config};
-use crate::node::{Connection, Node, pattern};
+use crate::node::{Connection, Node, all_access, pattern};
 use crate::pair::{Fate, From, Pair, Passing};
 
 /// The initiator is `qa`, the target `qb`.
@@ -30,6 +30,7 @@ impl Xrc {
         let c = Connection {
             first_psn: 0xff_fffe,
             peer_first_psn: 0xff_fffe,
+            access: all_access() | Access::FLUSH_GLOBAL,
             ..connection()
         };
         let now = pair.now;
@@ -214,4 +215,38 @@ fn an_initiator_that_names_nothing_learns_that_it_has_no_access() {
         [(10, WcStatus::RemAccessErr), (11, WcStatus::WrFlushErr)]
     );
     assert_eq!(xrc.pair.psns(From::B, Opcode::XRC_ACKNOWLEDGE), [0xff_fffe]);
+}
+
+#[test]
+fn atomic_writes_and_flushes_name_their_queue_too() {
+    let mut xrc = Xrc::new();
+    let numbers = watch(&mut xrc, |passing| {
+        Some(passing.packet.headers.xrceth.unwrap().srq.value())
+    });
+    let b = &mut xrc.pair.b;
+    let (pd, base) = (b.pd, b.address(0x10_0000));
+    let access = all_access() | Access::FLUSH_GLOBAL;
+    // SAFETY: the node's memory is never freed, and accessed between calls of the engine alone.
+    let mr = unsafe { b.engine.reg_mr(pd, base as *mut u8, 4096, base, access) }.unwrap();
+    let remote = RemoteAddr {
+        addr: base,
+        rkey: mr.rkey,
+    };
+    xrc.pair.a.write(0, b"8 bytes!");
+    xrc.post(0, 1, SendOperation::AtomicWrite { remote }, 0, 8);
+    let flush = SendOperation::Flush {
+        remote,
+        length: 8,
+        placement: 1,
+        whole_mr: false,
+    };
+    xrc.post(1, 2, flush, 0, 0);
+    xrc.pair.run();
+    assert_eq!(
+        xrc.pair.a.outcomes(),
+        [(1, WcStatus::Success), (2, WcStatus::Success)]
+    );
+    assert_eq!(xrc.pair.b.read(0x10_0000, 8), b"8 bytes!");
+    let expected = [0, 1].map(|index| Some(xrc.srqs[index].handle.srqn));
+    assert_eq!(*numbers.borrow(), expected);
 }

@@ -22,16 +22,19 @@ impl Qp {
             shared.counters.dropped_unserved += 1;
             return;
         }
-        self.receives.begin(shared);
-        let Some((wqe, sges)) = self.receives.current() else {
+        let Some(next) = self.receives.next(shared) else {
             shared.counters.dropped_no_receive += 1;
             return;
         };
         let byte_len = GRH_LEN + payload.len();
-        if byte_len as u64 > wqe.capacity {
+        if byte_len as u64 > next.capacity {
             shared.counters.dropped_unserved += 1;
             return;
         }
+        self.receives.begin(shared);
+        let Some((_, sges)) = self.receives.current() else {
+            return;
+        };
         let (memory, pd) = (&shared.memory, self.receives.pd(self.id.pd));
         let scattered = memory
             .scatter(pd, sges, 0, grh)
