@@ -11,6 +11,7 @@ mod corners;
 mod crowds;
 mod data;
 mod datagram_losses;
+mod datagram_paths;
 mod datagrams;
 mod device;
 mod draining;
@@ -50,9 +51,12 @@ mod unreliable;
 mod unreliable_packets;
 mod weather;
 mod windows;
+mod windows_lives;
 mod windows_typed;
 mod wrong_answers;
 mod xrc;
+mod xrc_domains;
+mod xrc_packets;
 
 use crate::case::Case;
 use crate::testbed::Testbed;
@@ -86,6 +90,10 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         memory::cases(),
         completion::cases(),
         events::cases(),
+        datagram_paths::cases(),
+        xrc_packets::cases(),
+        xrc_domains::cases(),
+        windows_lives::cases(),
         shared_queues::cases(),
         crowds::cases(),
         corners::cases(),

@@ -8,7 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use softroce::{Options, Softroce};
-use verbs_api::{CompletionQueue, Context as _, ProtectionDomain, Provider, QpInit, QueuePair, Wc};
+use verbs_api::{
+    AddressVector, CompletionQueue, Context as _, DeviceMemory, Gid, MemoryWindow, MwType, Object,
+    ProtectionDomain, Provider, QpInit, QueuePair, SharedReceiveQueue, SrqInit, Wc,
+};
 
 use pair::{End, fresh_address, over_udp};
 
@@ -78,6 +81,61 @@ fn inherited_objects_answer_with_an_error_and_drop_quietly() {
         || ping(&a, &b, 100),
     );
     ping(&a, &b, 10);
+}
+
+#[test]
+fn inherited_objects_of_every_kind_are_the_parents_alone() {
+    let (a, b) = over_udp();
+    let domain = a.context.open_xrc_domain(None).unwrap();
+    let srq = SrqInit {
+        max_wr: 4,
+        max_sge: 1,
+        limit: 0,
+        cookie: 0,
+        xrc: None,
+    };
+    let queue = a.pd.create_srq(&srq).unwrap();
+    let xrc_queue =
+        a.pd.create_srq(&SrqInit {
+            xrc: Some((&domain, &a.cq)),
+            ..srq
+        })
+        .unwrap();
+    let window = a.pd.alloc_mw(MwType::Type1).unwrap();
+    let memory = a.context.alloc_dm(64, 0).unwrap();
+    let ah =
+        a.pd.create_ah(&AddressVector {
+            dgid: Some(b.gid()),
+            port: 1,
+            ..AddressVector::default()
+        })
+        .unwrap();
+    let before = a.context.device().objects();
+    let all = (queue, xrc_queue, window, memory, ah, domain);
+    let group = Gid::from("239.77.1.11".parse::<std::net::IpAddr>().unwrap());
+    in_child(
+        || {
+            // SAFETY: the originals are forgotten with the child.
+            let (queue, xrc_queue, window, memory, ah, domain) = unsafe { std::ptr::read(&raw const all) };
+            let denied = |error: verbs_api::Error| assert_eq!(error.errno(), libc::ENODEV);
+            denied(queue.post_recv(&[]).unwrap_err().error);
+            denied(queue.modify(None, Some(1)).unwrap_err());
+            denied(queue.query().unwrap_err());
+            denied(memory.write(0, &[0; 4]).unwrap_err());
+            denied(a.context.open_xrc_domain(None).unwrap_err());
+            denied(a.pd.alloc_mw(MwType::Type2).unwrap_err());
+            denied(a.qp.attach_mcast(group, 0).unwrap_err());
+            denied(a.cq.resize(4).unwrap_err());
+            denied(a.pd.parent_domain().unwrap_err());
+            assert_eq!(window.rkey(), window.rkey());
+            denied(window.destroy().unwrap_err().error);
+            denied(ah.destroy().unwrap_err().error);
+            denied(domain.destroy().unwrap_err().error);
+            drop((queue, xrc_queue, memory));
+        },
+        || ping(&a, &b, 100),
+    );
+    assert_eq!(a.context.device().objects(), before);
 }
 
 #[test]

@@ -70,6 +70,10 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         if context.capabilities().cq_timestamps {
             all.completion_timestamp_mask = u64::MAX;
         }
+        all.cq_mod_caps = ibv_cq_moderation_caps {
+            max_cq_count: u16::MAX,
+            max_cq_period: u16::MAX,
+        };
         if context.clock_ns().is_ok() {
             // Nanoseconds, in kHz.
             all.hca_core_clock = 1_000_000;

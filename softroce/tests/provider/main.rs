@@ -1,5 +1,6 @@
 //! The provider through the traits that programs use.
 
+mod datagram;
 mod events;
 mod kinds;
 mod lifetimes;
