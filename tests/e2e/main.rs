@@ -8,6 +8,8 @@ mod bad_arguments;
 mod bandwidth;
 mod captures;
 mod conformance;
+mod crowds;
+mod groups;
 mod many_processes;
 mod pauses;
 mod peers;
@@ -31,6 +33,8 @@ fn main() -> ExitCode {
         many_processes::cases(),
         pauses::cases(),
         targets::cases(),
+        groups::cases(),
+        crowds::cases(),
         bandwidth::cases(),
         captures::cases(),
         verbs_tools::cases(),

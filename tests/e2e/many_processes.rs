@@ -24,6 +24,11 @@ pub fn cases() -> Vec<Case> {
             let pairs = start_pairs(&bed, 8)?;
             finish_pairs(pairs)
         }),
+        Case::new("sixty-four processes at once share one address", || {
+            let bed = Bed::loopback()?;
+            let pairs = (0..32).map(|_| start_pair(&bed, &talk(200)));
+            finish_pairs(pairs.collect::<Result<_, _>>()?)
+        }),
         Case::new(
             "the peer of a killed process ends with an error and others do not notice",
             killed,

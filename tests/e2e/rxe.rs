@@ -24,14 +24,21 @@ pub fn cases() -> Vec<Case> {
             "kernel rxe and softroce exchange every operation without a retransmission",
             || interop(&[peers::program()?.as_os_str()]),
         ),
+        Case::new("kernel rxe is a member of a multicast group of softroce", || {
+            script("group.sh", &[peers::program()?.as_os_str()])
+        }),
     ]
 }
 
-/// Runs the script with these arguments, and fails with what it printed.
 fn interop(arguments: &[&OsStr]) -> Outcome {
+    script("interop.sh", arguments)
+}
+
+/// Runs a script with these arguments, and fails with what it printed.
+fn script(name: &str, arguments: &[&OsStr]) -> Outcome {
     let scratch = Scratch::new()?;
     vm_is_ready(&scratch)?;
-    Program::new(&scratch, [folder().join("interop.sh")])
+    Program::new(&scratch, [folder().join(name)])
         .args(arguments)
         .finish(RUN_LIMIT)?
         .succeeded()

@@ -5,6 +5,7 @@
 
 pub mod crowd;
 pub mod end;
+pub mod group;
 pub mod incast;
 pub mod interop;
 pub mod line;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use e2e::peer::{Line, Path, Role, crowd, incast, interop, passive, pulse, scale};
+use e2e::peer::{Line, Path, Role, crowd, group, incast, interop, passive, pulse, scale};
 use serde_json::{Map, Value, json};
 use softroce::{Device, Options, Softroce};
 use verbs_api::Provider;
@@ -92,6 +92,20 @@ enum Part {
         #[arg(long, default_value_t = 64)]
         depth: u32,
     },
+    /// A multicast group: the listener sends, all receive each message once, and one leaves
+    Group {
+        #[command(flatten)]
+        meeting: Meeting,
+        /// The listener: members that call it
+        #[arg(long, default_value_t = 2)]
+        members: usize,
+        /// The listener: the group's address
+        #[arg(long, default_value = "239.7.7.7")]
+        group: IpAddr,
+        /// The listener: messages
+        #[arg(long, default_value_t = 1000)]
+        count: u64,
+    },
     /// A table: what a message costs among so many queue pairs
     Scale {
         #[command(flatten)]
@@ -144,6 +158,7 @@ fn run(cli: &Cli) -> Result<()> {
         | Part::Crowd { meeting, .. }
         | Part::Scale { meeting, .. } => (meeting, 1),
         Part::Incast { meeting, sources, .. } => (meeting, *sources),
+        Part::Group { meeting, members, .. } => (meeting, *members),
     };
     let (role, lines) = meeting.meet(callers)?;
     match cli.provider {
@@ -210,6 +225,10 @@ fn play<P: Provider>(
         (Part::Words { .. }, Role::Listener) => passive::spin(provider, line),
         (Part::Words { count, .. }, Role::Caller) => passive::tear(provider, line, *count),
         (Part::Crowd { qps, depth, .. }, role) => crowd::play(provider, line, role, (*qps, *depth)),
+        (Part::Group { group, count, .. }, Role::Listener) => {
+            group::lead(provider, &mut lines, *group, *count)
+        }
+        (Part::Group { .. }, Role::Caller) => group::follow(provider, line),
         (Part::Scale { counts, .. }, role) => scale::play(provider, line, role, counts),
     }?;
     found["counters"] = counters();

@@ -306,14 +306,14 @@ impl<P: Provider> End<P> {
 }
 
 /// A field of a greeting that is a number.
-fn number(object: &Value, name: &str) -> Result<u64> {
+pub(crate) fn number(object: &Value, name: &str) -> Result<u64> {
     object[name]
         .as_u64()
         .with_context(|| format!("no number `{name}` in {object}"))
 }
 
 /// A GID as eight groups of four digits, which every parser reads.
-fn eight_groups(gid: Gid) -> String {
+pub(crate) fn eight_groups(gid: Gid) -> String {
     let groups = Ipv6Addr::from(gid.0)
         .segments()
         .map(|group| format!("{group:04x}"));

@@ -69,18 +69,20 @@ impl Line {
 
     /// Waits for what the other end says next, which must be of this kind.
     pub fn hear(&mut self, kind: &str) -> Result<Value> {
-        let mut text = String::new();
-        let length = (&mut self.reader)
-            .take(LINE_BYTES_MAX)
-            .read_line(&mut text)
-            .with_context(|| format!("waiting for `{kind}`"))?;
-        if length == 0 {
-            bail!("the peer went away, `{kind}` was expected");
-        }
-        let said: Value = serde_json::from_str(&text).with_context(|| format!("the peer said {text:?}"))?;
+        let said = self.hear_any().with_context(|| format!("waiting for `{kind}`"))?;
         if said["type"] != kind {
             bail!("the peer said {said}, `{kind}` was expected");
         }
         Ok(said)
+    }
+
+    /// Waits for what the other end says next.
+    pub fn hear_any(&mut self) -> Result<Value> {
+        let mut text = String::new();
+        let length = (&mut self.reader).take(LINE_BYTES_MAX).read_line(&mut text)?;
+        if length == 0 {
+            bail!("the peer went away");
+        }
+        serde_json::from_str(&text).with_context(|| format!("the peer said {text:?}"))
     }
 }

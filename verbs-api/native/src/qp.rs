@@ -5,8 +5,8 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
 use verbs_api::{
-    Error, Object, Payload, PostError, QpAttr, QpAttrMask, QpCap, QpInit, QpType, RecvWr, Refused, Result,
-    SendOp, SendWr, Sge, SqSigType,
+    Error, Gid, Object, Payload, PostError, QpAttr, QpAttrMask, QpCap, QpInit, QpType, RecvWr, Refused,
+    Result, SendOp, SendWr, Sge, SqSigType,
 };
 use verbs_sys::convert::{cap_from_c, cap_to_c, opcode_to_c, qp_attr_from_c, qp_attr_to_c};
 use verbs_sys::*;
@@ -31,12 +31,13 @@ const ALL_ATTRIBUTES: c_int = (1 << 21) - 1;
 
 impl Qp {
     pub(crate) fn create(pd: &Pd, init: &QpInit<'_, Native>) -> Result<Qp> {
-        if !matches!(init.qp_type, QpType::Rc | QpType::Uc) {
-            return Err(Error::unsupported("a queue pair that is neither RC nor UC"));
+        // Of UD only receiving: address handles are not offered.
+        if !matches!(init.qp_type, QpType::Rc | QpType::Uc | QpType::Ud) {
+            return Err(Error::unsupported("a queue pair that is neither RC, UC nor UD"));
         }
         let (Some(send_cq), Some(recv_cq)) = (init.send_cq, init.recv_cq) else {
             return Err(Error::invalid(
-                "an RC or UC queue pair needs a completion queue for sends and one for receives",
+                "an RC, UC or UD queue pair needs a completion queue for sends and one for receives",
             ));
         };
         let mut attr = ibv_qp_init_attr {
@@ -276,5 +277,21 @@ impl verbs_api::QueuePair for Qp {
                 .map_err(|error| PostError { posted, error })?;
         }
         Ok(())
+    }
+
+    fn attach_mcast(&self, group: Gid, lid: u16) -> Result<()> {
+        let group = ibv_gid { raw: group.0 };
+        // SAFETY: the queue pair and the GID are alive.
+        check("joining a multicast group", unsafe {
+            (self.pd.0.context.library.ibv_attach_mcast)(self.raw.as_ptr(), &group, lid)
+        })
+    }
+
+    fn detach_mcast(&self, group: Gid, lid: u16) -> Result<()> {
+        let group = ibv_gid { raw: group.0 };
+        // SAFETY: as above.
+        check("leaving a multicast group", unsafe {
+            (self.pd.0.context.library.ibv_detach_mcast)(self.raw.as_ptr(), &group, lid)
+        })
     }
 }

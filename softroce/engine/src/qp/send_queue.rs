@@ -162,7 +162,7 @@ impl SendQueue {
         if self.tail - self.head >= u64::from(self.depth) {
             return Err(Refusal::Full { depth: self.depth });
         }
-        if self.is_empty() {
+        if self.head == self.tail {
             self.base = self.tail;
         }
         let slot = self.slot(self.tail);
