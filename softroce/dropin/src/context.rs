@@ -30,7 +30,8 @@ pub(crate) struct ContextExtra {
 
 #[derive(Default)]
 struct State {
-    queue_pairs: HashMap<u32, Element>,
+    /// An XRC target may have several handles here; its events are told of the newest.
+    queue_pairs: HashMap<u32, Vec<Element>>,
     unacknowledged: Vec<(Element, c_int, AsyncEventGuard)>,
 }
 
@@ -45,12 +46,24 @@ impl ContextExtra {
 
     /// Events of the queue pair `qpn` are about `pointer` from now on.
     pub(crate) fn add_qp(&self, qpn: u32, pointer: *mut ibv_qp) {
-        self.lock().queue_pairs.insert(qpn, Element(pointer as usize));
+        let mut state = self.lock();
+        let handles = state.queue_pairs.entry(qpn).or_default();
+        handles.push(Element(pointer as usize));
     }
 
-    /// The queue pair is gone.
-    pub(crate) fn remove_qp(&self, qpn: u32) {
-        self.lock().queue_pairs.remove(&qpn);
+    /// The handle is gone; others of the same queue pair may remain.
+    pub(crate) fn remove_qp(&self, qpn: u32, pointer: *mut ibv_qp) {
+        let mut state = self.lock();
+        if let Some(handles) = state.queue_pairs.get_mut(&qpn) {
+            handles.retain(|handle| *handle != Element(pointer as usize));
+            if handles.is_empty() {
+                state.queue_pairs.remove(&qpn);
+            }
+        }
+    }
+
+    fn qp(&self, qpn: u32) -> Option<Element> {
+        self.lock().queue_pairs.get(&qpn)?.last().copied()
     }
 }
 
@@ -197,7 +210,7 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_async_event(
 
 fn element_of(extra: &ContextExtra, event: AsyncEvent) -> Option<Element> {
     match event.source {
-        EventSource::Qp(qpn) => extra.lock().queue_pairs.get(&qpn).copied(),
+        EventSource::Qp(qpn) => extra.qp(qpn),
         // Our cookies are the objects' own addresses.
         EventSource::Cq(cookie) | EventSource::Srq(cookie) => Some(Element(cookie as usize)),
         EventSource::Port(port) => Some(Element(usize::from(port))),
@@ -247,4 +260,26 @@ pub(crate) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event)
         drop(guard);
         Ok(())
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_with_several_handles_is_found_until_the_last_one_is_gone() {
+        let extra = ContextExtra {
+            _command_fd: eventfd().unwrap(),
+            state: Mutex::default(),
+        };
+        let handles = [8, 16].map(|address| address as *mut ibv_qp);
+        for handle in handles {
+            extra.add_qp(7, handle);
+        }
+        assert!(extra.qp(7) == Some(Element(16)));
+        extra.remove_qp(7, handles[1]);
+        assert!(extra.qp(7) == Some(Element(8)));
+        extra.remove_qp(7, handles[0]);
+        assert!(extra.qp(7).is_none());
+    }
 }

@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
 use verbs_api::{
-    Context as _, Error, Object, ProtectionDomain as _, QpCap, QpInit, QpType, QueuePair as _, Result,
-    SqSigType,
+    Context as _, Error, Object, ProtectionDomain as _, QpAttrMask, QpCap, QpInit, QpType, QueuePair as _,
+    Result, SqSigType,
 };
 use verbs_sys::convert::{cap_from_c, cap_to_c, qp_attr_from_c, qp_attr_to_c, qp_type_from_c};
 use verbs_sys::*;
@@ -228,6 +228,17 @@ pub(crate) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_
     }
 }
 
+/// Attributes of the half that an XRC queue pair has not got: the kernel drops them from what programs say, and programs
+/// count on it.
+fn unlooked_at(kind: QpType) -> c_int {
+    let attributes = match kind {
+        QpType::XrcInitiator => QpAttrMask::MAX_DEST_RD_ATOMIC | QpAttrMask::MIN_RNR_TIMER,
+        QpType::XrcTarget => QpAttrMask::MAX_QP_RD_ATOMIC | QpAttrMask::RETRY_CNT | QpAttrMask::RNR_RETRY,
+        QpType::Rc | QpType::Uc | QpType::Ud | QpType::Gsi | QpType::RawPacket => QpAttrMask::empty(),
+    };
+    attributes.bits() as c_int
+}
+
 /// `ibv_modify_qp`
 ///
 /// # Safety
@@ -241,7 +252,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp
                 value(attr, "the attributes")?,
             )
         };
-        let attr = qp_attr_from_c(attr, mask)?;
+        let attr = qp_attr_from_c(attr, mask & !unlooked_at(object.qp_type()))?;
         object.modify(&attr)?;
         if let Some(state) = attr.state {
             // SAFETY: alive, and its owner waits for this call.
@@ -303,7 +314,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             ExHandle::destroy(qp.cast(), "the queue pair", |object| {
                 object.destroy()?;
                 // Before the pointer dangles: no later event may name it.
-                context::extra(context).remove_qp(qpn);
+                context::extra(context).remove_qp(qpn, qp);
                 Ok(())
             })
         }

@@ -198,6 +198,25 @@ fn perftest_runs_over_reliable_connections() {
 }
 
 #[test]
+fn perftest_runs_over_shared_receive_queues_and_extended_reliable_connections() {
+    let address = common::address(6);
+    let xrc = ["-F", "-n", "200", "-c", "XRC"];
+    let programs = [
+        ("ib_send_bw", &xrc[..]),
+        ("ib_write_bw", &xrc),
+        ("ib_read_bw", &xrc),
+        ("ib_send_lat", &xrc),
+        ("ib_send_bw", &["-F", "-n", "200", "--use-srq"]),
+    ];
+    for (name, arguments) in programs {
+        let Some([_, client]) = pair(name, "-p", arguments, address) else {
+            return;
+        };
+        assert!(client.contains("#bytes"), "{name}: {client}");
+    }
+}
+
+#[test]
 fn a_device_on_an_address_that_is_none_of_this_host_is_an_error_in_words() {
     let Some(mut command) = program("ibv_devinfo", common::address(6)) else {
         return;
