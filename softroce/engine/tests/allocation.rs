@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use softroce_engine::{
-    Acks, Config, Engine, PortConfig, QpConfig, RxMeta, SendOperation, SendRequest, SrqConfig, SrqHandle,
-    Time, TxBatch,
+    Acks, Config, Engine, MrInfo, MwId, PortConfig, QpConfig, RxMeta, SendOperation, SendRequest, SrqConfig,
+    SrqHandle, Time, TxBatch,
 };
 use verbs_api::{
-    Access, AddressVector, Gid, GidEntry, GidType, Mtu, Payload, PortState, QpAttr, QpCap, QpState, QpType,
-    RecvWr, RemoteAddr, SendFlags, Sge, SqSigType,
+    Access, AddressVector, Gid, GidEntry, GidType, Mtu, MwType, Payload, PortState, QpAttr, QpCap, QpState,
+    QpType, RKey, RecvWr, RemoteAddr, SendFlags, Sge, SqSigType,
 };
 
 #[path = "bench/counting.rs"]
@@ -18,6 +18,8 @@ use counting::allocations;
 
 const BYTES: usize = 1 << 20;
 const MESSAGE: usize = 100_000;
+/// Requests of a queue pair in one round.
+const REQUESTS: usize = 8;
 
 struct Side {
     engine: Engine,
@@ -28,6 +30,9 @@ struct Side {
     srq: Option<SrqHandle>,
     sge: Sge,
     remote: RemoteAddr,
+    mr: MrInfo,
+    /// A window of type 2 for each queue pair.
+    windows: Vec<(MwId, RKey)>,
     ring: std::sync::Arc<softroce_engine::CompletionRing>,
     batch: TxBatch,
 }
@@ -70,7 +75,12 @@ fn side(ip: &str, qps: usize, kind: Kind) -> Side {
     let memory = Box::leak(vec![0u64; BYTES / 8].into_boxed_slice())
         .as_mut_ptr()
         .cast::<u8>();
-    let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    let access = Access::LOCAL_WRITE
+        | Access::REMOTE_READ
+        | Access::REMOTE_WRITE
+        | Access::REMOTE_ATOMIC
+        | Access::FLUSH_GLOBAL
+        | Access::MW_BIND;
     // SAFETY: the memory is never freed and nobody else touches it.
     let mr = unsafe { engine.reg_mr(pd, memory, BYTES, memory as u64, access) }.unwrap();
     let xrc_domain = (kind == Kind::XrcTarget).then(|| engine.alloc_xrc_domain().unwrap());
@@ -106,7 +116,12 @@ fn side(ip: &str, qps: usize, kind: Kind) -> Side {
         sq_sig: SqSigType::All,
     };
     let qpns = (0..qps).map(|_| engine.create_qp(&init).unwrap().qpn).collect();
+    let windows = (0..qps)
+        .map(|_| engine.alloc_mw(pd, MwType::Type2).unwrap())
+        .collect();
     Side {
+        mr,
+        windows,
         engine,
         ip,
         qpns,
@@ -136,7 +151,8 @@ fn connect(own: &mut Side, peer_ip: IpAddr, peer_qpns: &[u32]) {
     let sends = own.kind != Kind::XrcTarget;
     let responds = own.kind != Kind::XrcInitiator;
     for (qpn, peer) in own.qpns.iter().zip(peer_qpns) {
-        let access = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        let access =
+            Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::FLUSH_GLOBAL;
         let steps = [
             QpAttr {
                 state: Some(QpState::Init),
@@ -176,7 +192,7 @@ fn post_all(a: &mut Side, b: &mut Side, now: Time) {
         // Its limit fires on the way.
         b.engine.modify_srq(now, srq.id, None, Some(5)).unwrap();
     }
-    for (qa, qb) in a.qpns.iter().zip(&b.qpns) {
+    for ((qa, qb), (mw, rkey)) in a.qpns.iter().zip(&b.qpns).zip(&a.windows) {
         let receive = RecvWr {
             wr_id: 1,
             sges: &[b.sge],
@@ -203,7 +219,30 @@ fn post_all(a: &mut Side, b: &mut Side, now: Time) {
                 },
                 word,
             ),
+            (SendOperation::AtomicWrite { remote: b.remote }, word),
+            (
+                SendOperation::Flush {
+                    remote: b.remote,
+                    length: 8,
+                    placement: 1,
+                    whole_mr: false,
+                },
+                word,
+            ),
+            (
+                SendOperation::BindMw {
+                    mw: *mw,
+                    rkey: *rkey,
+                    mr: a.mr.id,
+                    addr: a.sge.addr,
+                    length: 64,
+                    access: Access::REMOTE_WRITE,
+                },
+                word,
+            ),
+            (SendOperation::LocalInvalidate { rkey: *rkey }, word),
         ];
+        assert_eq!(operations.len(), REQUESTS);
         for (op, sge) in operations {
             let flags = SendFlags::empty();
             let request = SendRequest {
@@ -254,10 +293,11 @@ fn carry(from: &mut Side, to: &mut Side, now: Time, counter: &mut u64, lose: u64
 fn run(a: &mut Side, b: &mut Side, now: &mut Time, counter: &mut u64, lose: u64) {
     let (mut sent, mut received) = (0, 0);
     let wanted = a.qpns.len();
-    while sent < 4 * wanted || received < wanted {
+    while sent < REQUESTS * wanted || received < wanted {
         let carried = carry(a, b, *now, counter, lose) + carry(b, a, *now, counter, lose);
         *now = *now + 2_000;
-        if carried == 0 {
+        // A bind or an invalidation moves nothing.
+        if carried == 0 && a.ring.is_empty() && b.ring.is_empty() {
             let due = [a.engine.poll_timeout(), b.engine.poll_timeout()]
                 .into_iter()
                 .flatten()

@@ -207,6 +207,7 @@ fn remote(world: &World, input: &mut Input<'_>) -> (u64, RKey) {
     let key = match choice >> 4 {
         0xf => key ^ u32::from(input.byte()),
         0xe => input.u32(),
+        0xd => world.windows[usize::from(choice) % world.windows.len()].rkey.0,
         _ => key,
     };
     let start = iova_of(region);

@@ -1,7 +1,7 @@
 //! What a hostile network and a careless program may do to an engine, step by step, and what must hold nevertheless.
 //!
 //! An input is a sequence of steps: a packet (crafted near what is expected, or raw), a request posted, time passing,
-//! a change of state, a region deregistered. After each step the outputs are taken and checked:
+//! a change of state, a region deregistered, a window bound. After each step the outputs are taken and checked:
 //! - nothing panics, and nothing is promised that does not come;
 //! - a queue pair sends at most one acknowledgement a packet that it got (NAKs are such), at most as many READ response
 //!   packets as were asked for, and comes to rest;
@@ -16,6 +16,7 @@ mod input;
 mod kind;
 mod memory;
 mod packet;
+mod windows;
 mod world;
 
 use softroce_engine::{Acks, SendOperation, SendRequest};
@@ -48,7 +49,13 @@ pub fn run(bytes: &[u8]) {
 }
 
 fn step(world: &mut World, input: &mut Input<'_>) {
-    match input.byte() & 0x1f {
+    let kind = input.byte();
+    if kind >= 0xe0 {
+        let index = victim(input);
+        windows::step(world, index, input);
+        return;
+    }
+    match kind & 0x1f {
         0..=13 => {
             let index = victim(input);
             if input.byte() & 3 != 0 {
@@ -350,15 +357,21 @@ fn change_memory(world: &mut World, input: &mut Input<'_>) {
     }
     let mr = &mut world.regions[Region::Doomed as usize];
     if input.byte() & 1 == 0 {
-        world.engine.dereg_mr(mr.id).unwrap();
+        if world.engine.dereg_mr(mr.id).is_err() {
+            // Windows stand on it.
+            return;
+        }
     } else {
         // SAFETY: no new translation, so no new promise.
-        *mr = unsafe {
+        let changed = unsafe {
             world
                 .engine
                 .rereg_mr(mr.id, None, None, Some(Access::REMOTE_READ))
+        };
+        match changed {
+            Ok(info) => *mr = info,
+            Err(_) => return,
         }
-        .unwrap();
     }
     world.doomed = Some(world.region(Region::Doomed));
 }

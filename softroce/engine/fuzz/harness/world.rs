@@ -16,6 +16,7 @@ use verbs_api::{
 
 use super::kind::{KINDS, ON_SMALL_CQ, Receives, attributes, peer_qpn, vector};
 use super::memory::{ALL_REGIONS, Memory, REGION_BYTES, REGIONS, Region, iova_of};
+use super::windows::{self, WINDOWS, Window};
 
 pub const OWN_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 pub const PEER_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
@@ -72,6 +73,7 @@ pub struct World {
     shared_posted: u64,
     shared_completed: BTreeSet<u64>,
     pub regions: [MrInfo; REGIONS],
+    pub windows: Vec<Window>,
     /// What the doomed region held when it was deregistered, or lost the right to be written.
     pub doomed: Option<Vec<u8>>,
     memory: Memory,
@@ -79,7 +81,12 @@ pub struct World {
 }
 
 pub fn all_access() -> Access {
-    Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC
+    Access::LOCAL_WRITE
+        | Access::REMOTE_WRITE
+        | Access::REMOTE_READ
+        | Access::REMOTE_ATOMIC
+        | Access::MW_BIND
+        | Access::FLUSH_GLOBAL
 }
 
 impl World {
@@ -100,9 +107,8 @@ impl World {
         let memory = Memory::new();
         let regions = ALL_REGIONS.map(|region| {
             let (pd, access) = match region {
-                Region::Open => (pd, all_access() | Access::MW_BIND),
-                Region::Doomed => (pd, all_access()),
-                Region::ReadOnly => (pd, Access::REMOTE_READ),
+                Region::Open | Region::Doomed => (pd, all_access()),
+                Region::ReadOnly => (pd, Access::REMOTE_READ | Access::MW_BIND),
                 Region::Local => (pd, Access::LOCAL_WRITE),
                 Region::Foreign => (foreign, all_access()),
             };
@@ -142,10 +148,14 @@ impl World {
             small_ring,
             qps: Vec::new(),
             regions,
+            windows: Vec::new(),
             doomed: None,
             memory,
             batch: TxBatch::new(64 << 10, 64),
         };
+        world.windows = (0..WINDOWS)
+            .map(|index| windows::alloc(&mut world, index))
+            .collect();
         for (index, kind) in KINDS.into_iter().enumerate() {
             world.create_qp(index);
             world.lead_to(index, kind.start);
@@ -286,6 +296,10 @@ impl World {
             if let Some(index) = index {
                 self.note_taken_in(index, &packet);
             }
+            // Receivers that are not asked for acknowledgements may still say that they fall behind.
+            if let Some(index) = index.filter(|index| KINDS[*index].qp_type == QpType::Uc) {
+                self.qps[index].notifications_allowed += 1;
+            }
         }
         let meta = RxMeta {
             src,
@@ -391,6 +405,7 @@ impl World {
             }
         }
         self.check_memory();
+        windows::finish(self);
     }
 
     fn check_memory(&self) {
@@ -427,7 +442,7 @@ fn set_port(engine: &mut Engine, state: PortState, addresses: &[IpAddr]) {
     });
 }
 
-/// A packet left: it must have been asked for. Unreliable services answer nothing at all.
+/// A packet left: it must have been asked for. Unreliable services answer nothing, but for UC's congestion notifications.
 fn note_sent(qps: &mut [Tracked], bytes: &[u8]) {
     let packet = parse(bytes).expect("what the engine sends can be read");
     let bth = packet.headers.bth;

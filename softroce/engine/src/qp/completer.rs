@@ -297,6 +297,8 @@ impl Qp {
             r.next = r.una;
             r.current = head;
         }
+        // A retry may not have passed by local requests that are complete now.
+        r.current = r.current.max(head);
         self.settle_fault(shared);
         if self.state == QpState::Err {
             return;

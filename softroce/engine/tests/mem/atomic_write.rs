@@ -197,7 +197,7 @@ fn a_repeated_request_is_answered_again_and_not_executed_again() {
 
 #[test]
 fn what_the_responder_refuses_is_not_written() {
-    let refused: [(&str, Access, Target, u32, usize, NakCode); 7] = [
+    let refused: [(&str, Access, Target, u32, usize, NakCode); 8] = [
         (
             "right",
             all_access(),
@@ -226,6 +226,17 @@ fn what_the_responder_refuses_is_not_written() {
             "alignment",
             all_access(),
             |raw| raw.node.remote(60),
+            8,
+            8,
+            NakCode::InvalidRequest,
+        ),
+        (
+            "alignment before key",
+            all_access(),
+            |raw| RemoteAddr {
+                rkey: BAD_RKEY,
+                ..raw.node.remote(60)
+            },
             8,
             8,
             NakCode::InvalidRequest,

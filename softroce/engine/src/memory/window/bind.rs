@@ -99,7 +99,7 @@ impl Memory {
         if window.pd != who.pd {
             return Err(WindowFault::WrongPd);
         }
-        let binding = window.binding.as_ref().ok_or(WindowFault::Unbound)?;
+        let binding = window.binding.ok_or(WindowFault::Unbound)?;
         if !binding.is_open_to(who.qpn) {
             return Err(WindowFault::WrongQp);
         }
