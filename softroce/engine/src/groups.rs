@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// Groups that an engine may know.
-pub(crate) const MAX_GROUPS: usize = 8192;
+pub(crate) const MAX_GROUPS: usize = 256;
 /// Queue pairs that a group may have.
 pub(crate) const MAX_MEMBERS: usize = 240;
 /// Attachments of all groups together.
-pub(crate) const MAX_ATTACHMENTS: usize = 1 << 16;
+pub(crate) const MAX_ATTACHMENTS: usize = 1 << 15;
 
 /// The groups of an engine: none without a member.
 #[derive(Debug, Default)]
@@ -129,8 +129,8 @@ mod tests {
         assert_eq!(groups.attach(group(9000), 0), Ok(Attached::First));
         let missing = MAX_ATTACHMENTS - groups.attachments;
         for number in 0..missing {
-            let slot = 1 + (number / 4000) as u32;
-            groups.attach(group(1000 + (number % 4000) as u16), slot).unwrap();
+            let slot = 1 + (number / 200) as u32;
+            groups.attach(group(10 + (number % 200) as u16), slot).unwrap();
         }
         assert_eq!(groups.attach(group(1), 5), Err(Full::Attachments));
         groups.detach(group(1), 0).unwrap();

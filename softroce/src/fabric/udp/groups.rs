@@ -18,7 +18,7 @@ use super::super::FabricCounters;
 use super::super::sys::{Datagram, Epoll, HeaderFields, ReceiveArena, Sharing, SocketOptions, UdpSocket};
 use super::member::{meta, segment};
 
-/// Groups that a fabric is in at most; each costs a descriptor.
+/// Groups that a fabric is in at most, as many as the engine reports; each costs a descriptor.
 const GROUPS_MAX: usize = 256;
 
 /// Only for trials. It does not leave the interface.
