@@ -28,6 +28,9 @@ pub struct Options {
     pub capture: Option<PathBuf>,
     /// Let the kernel cut and join trains of packets (GSO, GRO). Off, every packet is a datagram on its own.
     pub gso: bool,
+    /// Receive buffer of a device's socket, bytes as the kernel counts them. The kernel caps it at twice
+    /// `net.core.rmem_max`; within that, the more the better for UC and UD, whose packets nobody sends again.
+    pub receive_buffer_bytes: u32,
     /// Seeds keys and queue pair numbers; `None` takes the system's randomness.
     pub seed: Option<u64>,
 }
@@ -39,6 +42,7 @@ impl Default for Options {
             progress: ProgressMode::Auto,
             capture: None,
             gso: true,
+            receive_buffer_bytes: 8 << 20,
             seed: None,
         }
     }
@@ -49,7 +53,8 @@ impl Options {
     pub const DEFAULT_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     /// From the environment: `SOFTROCE_ADDRESS` (addresses, separated by commas), `SOFTROCE_CAPTURE` (a file),
-    /// `SOFTROCE_GSO` (`0` or `1`), `SOFTROCE_SEED` (a number), `SOFTROCE_PROGRESS` (`auto` or `thread`).
+    /// `SOFTROCE_GSO` (`0` or `1`), `SOFTROCE_RECEIVE_BUFFER` (bytes), `SOFTROCE_SEED` (a number), `SOFTROCE_PROGRESS`
+    /// (`auto` or `thread`).
     /// Unset and empty variables keep the default.
     ///
     /// EINVAL names the variable whose value makes no sense.
@@ -87,6 +92,13 @@ impl Options {
                     )));
                 }
             };
+        }
+        if let Some(value) = read("SOFTROCE_RECEIVE_BUFFER")? {
+            options.receive_buffer_bytes = value.parse().map_err(|_| {
+                Error::invalid(format!(
+                    "SOFTROCE_RECEIVE_BUFFER is {value:?}; it must be a number of bytes below 2^32"
+                ))
+            })?;
         }
         if let Some(value) = read("SOFTROCE_SEED")? {
             let seed = value.parse().map_err(|_| {

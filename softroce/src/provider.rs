@@ -190,6 +190,7 @@ fn open_udp(name: &str, address: IpAddr, options: &Options, recording: &Recordin
     } else {
         Trains::Never
     };
+    udp_options.receive_buffer_bytes = Some(options.receive_buffer_bytes);
     let udp = UdpFabric::open(&udp_options)?;
     let fabric: Box<dyn Fabric> = match recording.capture()? {
         Some(capture) => Box::new(Tap::new(udp, capture)),

@@ -16,6 +16,9 @@ use crate::pingpong::free_port;
 /// Longer than whatever a peer does.
 pub const LIMIT: Duration = Duration::from_secs(300);
 
+/// `net.core.rmem_default` of Linux.
+pub const USUAL_BUFFER_BYTES: &str = "212992";
+
 /// Where `peer` is.
 pub fn program() -> Result<&'static Path, Stop> {
     static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
@@ -57,7 +60,11 @@ fn peer(bed: &Bed, part: &str, how: &str, address: SocketAddr, options: &[&str])
         how.into(),
         address.to_string().into(),
     ];
-    bed.program(&bed.here, words).args(options).start()
+    // What peers show must hold with the buffer that every system grants.
+    bed.program(&bed.here, words)
+        .args(options)
+        .variable("SOFTROCE_RECEIVE_BUFFER", USUAL_BUFFER_BYTES)
+        .start()
 }
 
 /// Waits for a peer's successful end; returns the object that it printed last.

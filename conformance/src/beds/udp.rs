@@ -43,8 +43,7 @@ impl UdpBed {
                 addresses: vec![random_address(), random_address(), IPV6],
                 progress: ProgressMode::Auto,
                 capture: options.capture.clone(),
-                gso: true,
-                seed: None,
+                ..Options::default()
             };
             tries += 1;
             match Softroce::new(setup) {

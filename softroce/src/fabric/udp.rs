@@ -37,6 +37,10 @@ pub enum Endpoint {
     Interface(String),
 }
 
+/// Of a receive buffer no more is relied on than the system's usual size, bytes. What it has besides is for packets that
+/// nobody bounds: those of UC and UD, and of strangers.
+const RELIED_ON_BYTES: u32 = 212_992;
+
 /// How to open a [`UdpFabric`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpOptions {
@@ -280,7 +284,7 @@ impl Fabric for UdpFabric {
     }
 
     fn receive_buffer_bytes(&self) -> u32 {
-        self.receive_buffer_bytes
+        self.receive_buffer_bytes.min(RELIED_ON_BYTES)
     }
 
     fn port(&mut self) -> PortConfig {
