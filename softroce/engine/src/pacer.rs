@@ -24,6 +24,9 @@ const ONE_CONGESTION_NS: u64 = 100_000;
 const GROWTH_NS: u64 = 1_000_000;
 /// Who has had a turn comes so much later than those who have not, ns.
 const LAST_IN_LINE_NS: u64 = 10_000;
+/// So many come back at once at most, and as many with each [`RESUME_BYTES`] that gather later: fewer than these serve,
+/// since a packet costs a kilobyte or so; and not all of a long line, most of whom would come in vain.
+const LINE_GROUP: u64 = 32;
 
 /// The wire's rate, as a bucket of bytes that fills with time.
 #[derive(Debug)]
@@ -33,9 +36,10 @@ pub(crate) struct Pacer {
     counted_at: Time,
     rate_bytes_per_us: i64,
     changed_at: Time,
-    /// How many were told to come back since bytes were last counted: each a nanosecond after the one before, so that
-    /// they keep their order.
-    in_line: u64,
+    /// When the last group of those who wait comes back, and how many are in it: each a nanosecond after the one before,
+    /// so that they keep their order.
+    group_due: Time,
+    in_group: u64,
 }
 
 /// What a queue pair has sent in its turn so far.
@@ -52,7 +56,8 @@ impl Pacer {
             counted_at: Time::ZERO,
             rate_bytes_per_us: RATE_MAX,
             changed_at: Time::ZERO,
-            in_line: 0,
+            group_due: Time::ZERO,
+            in_group: 0,
         }
     }
 
@@ -64,19 +69,32 @@ impl Pacer {
         if fresh > 0 {
             self.gathered = (self.gathered + fresh).min(BURST_BYTES);
             self.counted_at = now;
-            self.in_line = 0;
         }
         if self.gathered > 0 {
             return Ok(());
         }
-        let missing = RESUME_BYTES - self.gathered;
-        let later = now + (missing * 1000 / self.rate_bytes_per_us) as u64;
-        self.in_line += 1;
-        Err(later
-            + match turn {
-                Sent::Nothing => self.in_line,
-                Sent::Something => LAST_IN_LINE_NS,
-            })
+        let later = now + self.duration_ns(RESUME_BYTES - self.gathered);
+        Err(match turn {
+            Sent::Nothing => self.place_in_line(later),
+            Sent::Something => later.max(self.group_due) + LAST_IN_LINE_NS,
+        })
+    }
+
+    /// When one comes back who may not before `later`.
+    fn place_in_line(&mut self, later: Time) -> Time {
+        let apart = self.duration_ns(RESUME_BYTES);
+        if later >= self.group_due + apart / 2 {
+            (self.group_due, self.in_group) = (later, 0);
+        } else if self.in_group == LINE_GROUP {
+            (self.group_due, self.in_group) = (self.group_due + apart, 0);
+        }
+        self.in_group += 1;
+        later.max(self.group_due) + self.in_group
+    }
+
+    /// How long it takes until so many bytes may leave.
+    fn duration_ns(&self, bytes: i64) -> u64 {
+        (bytes * 1000 / self.rate_bytes_per_us) as u64
     }
 
     /// A packet of this cost leaves.
@@ -143,6 +161,26 @@ mod tests {
         send_until(&mut pacer, us(0), us(1000));
         pacer.admit(us(5_000_000), Sent::Nothing).unwrap();
         assert_eq!(pacer.gathered, BURST_BYTES);
+    }
+
+    #[test]
+    fn those_who_wait_come_back_in_groups_and_who_had_a_turn_behind_all_of_them() {
+        let mut pacer = Pacer::new();
+        pacer.charge(BURST_BYTES as u32 + 8_000);
+        let line: Vec<Time> = (0..100)
+            .map(|_| pacer.admit(us(1), Sent::Nothing).unwrap_err())
+            .collect();
+        assert_eq!(
+            line[0],
+            us(1) + 1000 * (RESUME_BYTES + 7_000) as u64 / RATE_MAX as u64 + 1
+        );
+        assert!(line.is_sorted());
+        for group in 0..3 {
+            let (first, next) = (line[group * 32], line[group * 32 + 32]);
+            assert_eq!(line[group * 32 + 31].since(first), 31);
+            assert_eq!(next.since(first), 1000 * RESUME_BYTES as u64 / RATE_MAX as u64);
+        }
+        assert!(pacer.admit(us(1), Sent::Something).unwrap_err() > line[99]);
     }
 
     #[test]

@@ -11,4 +11,5 @@ mod dropped;
 mod gsi;
 mod handles;
 mod multicast;
+mod paced;
 mod requester;
