@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use softroce_engine::{BindRequest, QpConfig};
+use softroce_engine::{BindRequest, QpConfig, Time};
 use verbs_api::{
     BindInfo, Error, ErrorKind, Gid, Object, PostError, QpAttr, QpCap, QpInit, QpState, QpType, RKey, RecvWr,
     Refused, Result, SendFlags, SendWr,
 };
 
+use crate::card::Card;
 use crate::context::ContextInner;
 use crate::cq::Cq;
 use crate::device::Shared;
@@ -116,6 +117,43 @@ impl Qp {
                 ..Parents::default()
             }),
         })
+    }
+
+    /// Post all of the list, or nothing of it when one request is refused.
+    ///
+    /// # Errors
+    /// As [`post_send`](verbs_api::QueuePair::post_send), of the first that is refused.
+    pub fn post_send_all(&self, requests: &[SendWr<'_, Softroce>]) -> Result<()> {
+        let posted = self.device.post(self.qpn, |card, now| {
+            let (bytes, result) = self.post_list(card, now, requests);
+            match &result {
+                Ok(()) => (bytes, result),
+                Err(refused) => {
+                    card.engine.withdraw_sends(self.qpn, refused.posted as u64);
+                    (0, result)
+                }
+            }
+        });
+        posted.map_err(|refused| refused.error)
+    }
+
+    /// Post until one is refused. How many bytes that were.
+    fn post_list(
+        &self,
+        card: &mut Card,
+        now: Time,
+        requests: &[SendWr<'_, Softroce>],
+    ) -> (u64, Result<(), PostError>) {
+        let mut bytes = 0;
+        for (posted, request) in requests.iter().enumerate() {
+            let result = in_engine_terms(request, &self.device)
+                .and_then(|request| card.engine.post_send(now, self.qpn, &request));
+            if let Err(error) = result {
+                return (bytes, Err(PostError { posted, error }));
+            }
+            bytes += length(&request.payload);
+        }
+        (bytes, Ok(()))
     }
 
     fn remove(&mut self) -> Result<()> {
@@ -246,18 +284,8 @@ impl verbs_api::QueuePair for Qp {
     }
 
     fn post_send(&self, requests: &[SendWr<'_, Softroce>]) -> Result<(), PostError> {
-        self.device.post(self.qpn, |card, now| {
-            let mut bytes = 0;
-            for (posted, request) in requests.iter().enumerate() {
-                let result = in_engine_terms(request, &self.device)
-                    .and_then(|request| card.engine.post_send(now, self.qpn, &request));
-                if let Err(error) = result {
-                    return (bytes, Err(PostError { posted, error }));
-                }
-                bytes += length(&request.payload);
-            }
-            (bytes, Ok(()))
-        })
+        self.device
+            .post(self.qpn, |card, now| self.post_list(card, now, requests))
     }
 
     fn post_recv(&self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {

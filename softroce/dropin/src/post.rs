@@ -15,7 +15,7 @@ use crate::qp::QpHandle;
 use crate::{P, Qp, window};
 
 /// Requests handed to the provider at a time.
-const CHUNK: usize = 16;
+pub(crate) const CHUNK: usize = 16;
 
 /// Inline bytes of one request that may come from several places.
 const GATHERED_BYTES_MAX: usize = 4096;

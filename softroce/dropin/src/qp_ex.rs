@@ -10,14 +10,14 @@ use std::ops::Range;
 
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
-use verbs_api::{Error, Payload, QueuePair as _, Result, SendFlags, SendOp, SendWr, Sge};
+use verbs_api::{Error, Payload, Result, SendFlags, SendOp, SendWr, Sge};
 use verbs_sys::*;
 
 use crate::datagram::AhHandle;
 use crate::entry::{number, set_errno};
-use crate::post::Batch;
+use crate::post::{Batch, CHUNK};
 use crate::qp::QpHandle;
-use crate::{P, window};
+use crate::{P, Qp, window};
 
 mod functions;
 
@@ -132,6 +132,8 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     }
 }
 
+/// Post all, or nothing when one is refused (ibv_wr_post(3)).
+///
 /// # Safety
 /// `qp` is alive, and so are the address handles, windows and regions that were named.
 unsafe fn post(qp: *mut ibv_qp_ex, requests: &Requests) -> Result<()> {
@@ -143,48 +145,78 @@ unsafe fn post(qp: *mut ibv_qp_ex, requests: &Requests) -> Result<()> {
     }
     // SAFETY: alive.
     let object = unsafe { QpHandle::object(qp.cast(), "the queue pair") }?;
+    let list = &requests.list;
+    if list.iter().any(|request| matches!(request.op, Op::Bind { .. })) {
+        // SAFETY: the caller's promise.
+        return unsafe { post_one_by_one(object, requests) };
+    }
+    // SAFETY: the caller's promise.
+    let converted = |request| unsafe { converted(requests, request) };
+    if list.len() > CHUNK {
+        let all: Vec<_> = list.iter().map(converted).collect::<Result<_>>()?;
+        return object.post_send_all(&all);
+    }
     let mut batch = Batch::new();
+    for request in list {
+        batch.push(converted(request)?);
+    }
+    object.post_send_all(batch.take())
+}
+
+/// Bindings lock their objects while they are posted, so each request is posted by itself: what comes before one that
+/// is refused stays posted.
+///
+/// # Safety
+/// As [`post`].
+unsafe fn post_one_by_one(object: &Qp, requests: &Requests) -> Result<()> {
     for request in &requests.list {
-        let op = match &request.op {
-            Op::Plain(op) => *op,
-            Op::Bind { mw, rkey, info } => {
-                object.post_send(batch.take()).map_err(|refused| refused.error)?;
-                // SAFETY: the caller's promise.
-                unsafe { window::post_bind(object, (request.wr_id, request.flags), *mw, *rkey, info) }?;
-                continue;
+        // SAFETY: the caller's promise.
+        unsafe {
+            match &request.op {
+                Op::Bind { mw, rkey, info } => {
+                    window::post_bind(object, (request.wr_id, request.flags), *mw, *rkey, info)?;
+                }
+                Op::Plain(_) | Op::Datagram { .. } => {
+                    object.post_send_all(&[converted(requests, request)?])?
+                }
             }
-            Op::Datagram { to: None, imm } => SendOp::Send { imm: *imm },
-            Op::Datagram {
-                to: Some((ah, remote_qpn, remote_qkey)),
-                imm,
-            } => SendOp::SendTo {
-                // SAFETY: the caller's promise.
-                ah: unsafe { AhHandle::object(*ah, "the address handle") }?,
-                remote_qpn: *remote_qpn,
-                remote_qkey: *remote_qkey,
-                imm: *imm,
-            },
-        };
-        let payload = match &request.data {
-            Data::None => Payload::Sges(&[]),
-            Data::Sges(range) => Payload::Sges(&requests.sges[range.clone()]),
-            Data::Inline(range) => Payload::Inline(&requests.inline[range.clone()]),
-        };
-        batch.push(SendWr {
-            wr_id: request.wr_id,
-            op,
-            payload,
-            flags: request.flags,
-            xrc_srqn: request.xrc_srqn,
-        });
-        if batch.is_full() {
-            object.post_send(batch.take()).map_err(|refused| refused.error)?;
         }
     }
-    match batch.is_empty() {
-        true => Ok(()),
-        false => object.post_send(batch.take()).map_err(|refused| refused.error),
-    }
+    Ok(())
+}
+
+/// A request, which is no binding, in the provider's terms.
+///
+/// # Safety
+/// Its address handle is alive during `'a`.
+unsafe fn converted<'a>(requests: &'a Requests, request: &'a Request) -> Result<SendWr<'a, P>> {
+    let op = match &request.op {
+        Op::Plain(op) => *op,
+        Op::Bind { .. } => return Err(Error::invalid("a binding is posted by itself")),
+        Op::Datagram { to: None, imm } => SendOp::Send { imm: *imm },
+        Op::Datagram {
+            to: Some((ah, remote_qpn, remote_qkey)),
+            imm,
+        } => SendOp::SendTo {
+            // SAFETY: the caller's promise.
+            ah: unsafe { AhHandle::object(*ah, "the address handle") }?,
+            remote_qpn: *remote_qpn,
+            remote_qkey: *remote_qkey,
+            imm: *imm,
+        },
+    };
+    let payload = match &request.data {
+        Data::None => Payload::Sges(&[]),
+        Data::Sges(range) => Payload::Sges(&requests.sges[range.clone()]),
+        Data::Inline(range) => Payload::Inline(&requests.inline[range.clone()]),
+    };
+    Ok(SendWr {
+        wr_id: request.wr_id,
+        op,
+        payload,
+        flags: request.flags,
+        xrc_srqn: request.xrc_srqn,
+    })
 }
 
 /// Begin a request with the number and flags that the program has put into the struct.

@@ -104,3 +104,8 @@ fn a_program_that_ends_right_after_its_last_message_leaves_its_peer_with_a_succe
 fn registered_memory_that_is_unmapped_ends_the_request_and_not_the_program() {
     run("unmapped", 109);
 }
+
+#[test]
+fn a_list_of_the_builder_with_a_bad_request_is_refused_as_a_whole() {
+    run("builder-aborts", 110);
+}

@@ -151,6 +151,11 @@ impl Qp {
         Ok(())
     }
 
+    /// Forget the newest `count` send requests, as far as they have not begun.
+    pub(crate) fn withdraw_sends(&mut self, count: u64) {
+        self.send_queue.withdraw(count, self.requester.begun_end);
+    }
+
     /// Send requests that have packets under way.
     pub(crate) fn requests_under_way(&self) -> u64 {
         self.requester.begun_end.saturating_sub(self.send_queue.head())

@@ -374,6 +374,64 @@ static void unmapped(void)
     }
 }
 
+/* A list of the builder with a bad request is refused as a whole (ibv_wr_post(3)), a long one too. */
+static void builder_aborts(void)
+{
+    struct ibv_context *context = open_first();
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    struct ibv_cq *cq = ibv_create_cq(context, 64, NULL, NULL, 0);
+    static char memory[64];
+    struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+    struct ibv_qp_init_attr_ex init = {
+        .qp_type = IBV_QPT_UD,
+        .send_cq = cq,
+        .recv_cq = cq,
+        .cap = {.max_send_wr = 20, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
+        .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        .pd = pd,
+        .send_ops_flags = IBV_QP_EX_WITH_SEND,
+    };
+    struct ibv_qp *qp = ibv_create_qp_ex(context, &init);
+    CHECK(qp && mr);
+    struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 5};
+    CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0);
+    attr.qp_state = IBV_QPS_RTR;
+    CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0);
+    attr.qp_state = IBV_QPS_RTS;
+    CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0);
+    struct ibv_ah_attr way = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 1}};
+    CHECK(ibv_query_gid(context, 1, 0, &way.grh.dgid) == 0);
+    struct ibv_ah *ah = ibv_create_ah(pd, &way);
+    CHECK(ah);
+    /* The last of each list is longer than a datagram can be, or one more than the queue holds. */
+    const struct {
+        int count;
+        uint32_t last_length;
+        int expected;
+    } lists[] = {{2, 1 << 20, EINVAL}, {20, 1 << 20, EINVAL}, {21, 1, ENOMEM}, {20, 1, 0}};
+    struct ibv_wc wc;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        CHECK(ibv_poll_cq(cq, 1, &wc) == 0);
+        ibv_wr_start(ex);
+        ex->wr_flags = IBV_SEND_SIGNALED;
+        for (int j = 1; j <= lists[i].count; j++) {
+            ex->wr_id = j;
+            ibv_wr_send(ex);
+            ibv_wr_set_ud_addr(ex, ah, qp->qp_num, 5);
+            ibv_wr_set_sge(ex, mr->lkey, (uintptr_t)memory, j == lists[i].count ? lists[i].last_length : 1);
+        }
+        CHECK(ibv_wr_complete(ex) == lists[i].expected);
+    }
+    for (uint64_t j = 1; j <= 20; j++) {
+        while (ibv_poll_cq(cq, 1, &wc) == 0)
+            ;
+        CHECK(wc.wr_id == j && wc.status == IBV_WC_SUCCESS);
+    }
+    CHECK(ibv_destroy_ah(ah) == 0 && ibv_destroy_qp(qp) == 0 && ibv_dereg_mr(mr) == 0);
+    CHECK(ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
+}
+
 /* NULL and nonsense are errors, not crashes. */
 static void nonsense(void)
 {
@@ -407,7 +465,7 @@ int main(int argc, char **argv)
         {"cancel", cancel},           {"signal-goes-on", signal_goes_on}, {"signal-interrupts", signal_interrupts},
         {"nonblocking", nonblocking}, {"forked", forked},                 {"bad-request", bad_request},
         {"nonsense", nonsense},       {"leaves-at-once", leaves_at_once},
-        {"unmapped", unmapped},
+        {"unmapped", unmapped},       {"builder-aborts", builder_aborts},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (argc > 1 && strcmp(argv[1], cases[i].name) == 0) {

@@ -23,6 +23,14 @@ impl Engine {
         self.post_operation(now, qpn, request, op)
     }
 
+    /// Take the newest `count` send requests of a queue pair back, without completions: those that were posted since the
+    /// last [`Engine::poll_transmit`]. Requests that have begun, or were flushed, stay what they are.
+    pub fn withdraw_sends(&mut self, qpn: u32, count: u64) {
+        if let Some(qp) = self.qps.get_mut(qpn) {
+            qp.withdraw_sends(count);
+        }
+    }
+
     /// Queue a request whose operation is `op`, whatever the request says.
     pub(super) fn post_operation(
         &mut self,

@@ -243,6 +243,12 @@ impl SendQueue {
         wqe
     }
 
+    /// Forget the newest `count` requests, but none before number `begun_end`.
+    pub(crate) fn withdraw(&mut self, count: u64, begun_end: u64) {
+        let first = self.head.max(begun_end);
+        self.tail -= count.min(self.tail.saturating_sub(first));
+    }
+
     /// Forget everything.
     pub(crate) fn clear(&mut self) {
         self.head = self.tail;

@@ -300,3 +300,22 @@ fn a_full_send_queue_leaves_turns_to_others() {
     let at = sent.iter().position(|packet| packet.payload.len() == 8).unwrap();
     assert!(at < 20, "after {at} packets");
 }
+
+#[test]
+fn requests_that_were_taken_back_are_not_sent_and_those_that_left_stay() {
+    let mut bench = Bench::new();
+    let handle = bench.handle();
+    let (now, qpn) = (bench.now, bench.qpn);
+    let sge = bench.node.sge(0, 8);
+    for wr_id in 1..=3 {
+        bench.node.post(now, qpn, wr_id, send_to(handle, None), &[sge]);
+    }
+    bench.node.engine.withdraw_sends(qpn, 2);
+    assert_eq!(bench.sent().len(), 1);
+    bench.node.post(now, qpn, 4, send_to(handle, None), &[sge]);
+    assert_eq!(bench.sent_one().headers.bth.psn.value(), 8);
+    bench.node.engine.withdraw_sends(qpn, 9);
+    assert!(bench.sent().is_empty());
+    let completed: Vec<u64> = bench.node.completions().iter().map(|wc| wc.wr_id).collect();
+    assert_eq!(completed, [1, 4]);
+}
