@@ -67,6 +67,14 @@ impl Line {
             .with_context(|| format!("telling `{kind}`"))
     }
 
+    /// As [`Line::hear`], for as long as the other end lives: it may be busy for long.
+    pub fn hear_at_last(&mut self, kind: &str) -> Result<Value> {
+        self.reader.get_ref().set_read_timeout(None)?;
+        let heard = self.hear(kind);
+        self.reader.get_ref().set_read_timeout(Some(LIMIT))?;
+        heard
+    }
+
     /// Waits for what the other end says next, which must be of this kind.
     pub fn hear(&mut self, kind: &str) -> Result<Value> {
         let said = self.hear_any().with_context(|| format!("waiting for `{kind}`"))?;

@@ -31,7 +31,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub fn sleep<P: Provider>(provider: &P, line: &mut Line) -> Result<()> {
     let mut end = End::open(provider, SHAPE)?;
     end.connect(line, PATH)?;
-    line.hear("over")?;
+    line.hear_at_last("over")?;
     Ok(())
 }
 
@@ -109,7 +109,7 @@ pub fn spin<P: Provider>(provider: &P, line: &mut Line) -> Result<Value> {
                 buffer.store_u64(READ, whole(i));
             }
         });
-        let heard = line.hear("over");
+        let heard = line.hear_at_last("over");
         is_over.store(true, Ordering::Relaxed);
         heard
     })?;
