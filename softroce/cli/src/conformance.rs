@@ -37,6 +37,14 @@ pub struct Conformance {
 impl Conformance {
     /// Run it. The status is 0 when nothing failed, 1 when something did, 2 when nothing ran.
     pub fn run(self) -> Result<ExitCode> {
+        match self.report() {
+            // A reader that has gone (`| head`) is no error of ours.
+            Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
+            done => done,
+        }
+    }
+
+    fn report(self) -> Result<ExitCode> {
         let mut options = RunOptions {
             filter: self.filter,
             format: self.format,
@@ -65,4 +73,9 @@ impl Conformance {
         }
         Ok(ExitCode::from(summary.exit_status()))
     }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    kind == Some(io::ErrorKind::BrokenPipe)
 }

@@ -27,8 +27,10 @@ pub struct Sizes {
     pub buffer_bytes: usize,
     /// Bytes of the longest message.
     pub message_bytes: usize,
-    /// Sends and receives outstanding a queue pair.
+    /// Sends outstanding a queue pair.
     pub depth: u32,
+    /// Receives outstanding a queue pair.
+    pub recv_depth: u32,
 }
 
 /// How an endpoint waits for completions.

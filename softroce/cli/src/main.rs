@@ -17,6 +17,7 @@ mod progress;
 mod run;
 mod stats;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -66,7 +67,8 @@ fn main() -> ExitCode {
         Command::Conformance(conformance) => conformance.run(),
     };
     done.unwrap_or_else(|error| {
-        eprintln!("softroce: {}", message(&error));
+        // Where nobody can be told, the status tells.
+        let _ = writeln!(io::stderr(), "softroce: {}", message(&error));
         ExitCode::from(FAILURE)
     })
 }

@@ -68,7 +68,7 @@ struct Measure {
     #[arg(long)]
     size: Option<u32>,
     /// Messages measured (on each queue pair)
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     iters: Option<u32>,
     /// Queue pairs (bandwidth)
     #[arg(long, default_value_t = 1)]
@@ -256,7 +256,7 @@ fn check_offered(transport: Transport, operation: Operation) -> Result<()> {
         (Transport::Ud, Operation::Write | Operation::Read | Operation::Atomic) => false,
     };
     if !is_offered {
-        bail!("{transport:?} has no {operation:?}: UC offers SEND and WRITE, UD SEND alone");
+        bail!("this service does not offer that operation: uc offers send and write, ud send alone");
     }
     Ok(())
 }

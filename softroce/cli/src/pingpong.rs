@@ -134,6 +134,7 @@ fn converse<P: Provider>(
         buffer_bytes: 2 * size,
         message_bytes: size,
         depth: 4,
+        recv_depth: 4,
     };
     let mut end = Endpoint::open(provider, settings.service, sizes, settings.mtu, waiting)?;
     end.post_recvs(0, RECV_ID, end.sge(size, size), 1)?;

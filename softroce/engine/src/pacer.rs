@@ -18,6 +18,9 @@ const RESUME_BYTES: i64 = BURST_BYTES / 2;
 const RATE_MAX: i64 = 1000;
 /// The slowest.
 const RATE_MIN: i64 = 50;
+/// What a packet counts at least, bytes, so that two million leave in a second. A message needs a receive request as
+/// well as room in a socket, and a program has some hundred posted.
+const PACKET_BYTES_MIN: i64 = 500;
 /// Congestion notifications closer together than this are one, ns.
 const ONE_CONGESTION_NS: u64 = 100_000;
 /// After so long without congestion, ns, the rate grows by an eighth.
@@ -99,7 +102,7 @@ impl Pacer {
 
     /// A packet of this cost leaves.
     pub(crate) fn charge(&mut self, cost: u32) {
-        self.gathered -= i64::from(cost);
+        self.gathered -= i64::from(cost).max(PACKET_BYTES_MIN);
     }
 
     /// A peer is congested.

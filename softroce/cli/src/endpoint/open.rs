@@ -77,7 +77,7 @@ impl<P: Provider> Endpoint<P> {
             Waiting::Polling => None,
             Waiting::Events => Some(context.create_channel()?),
         };
-        let cqe = (2 * sizes.depth * sizes.qps as u32).max(16);
+        let cqe = ((sizes.depth + sizes.recv_depth) * sizes.qps as u32).max(16);
         let cq = context.create_cq(&CqInit {
             channel: channel.as_ref(),
             ..CqInit::new(cqe)
@@ -89,7 +89,7 @@ impl<P: Provider> Endpoint<P> {
         };
         let srq = if service.has_shared_receives() {
             Some(pd.create_srq(&SrqInit {
-                max_wr: sizes.depth * sizes.qps as u32,
+                max_wr: sizes.recv_depth * sizes.qps as u32,
                 max_sge: recv_sges,
                 limit: 0,
                 cookie: 0,
@@ -105,7 +105,7 @@ impl<P: Provider> Endpoint<P> {
             xrc_domain: xrc_domain.as_ref(),
             cap: QpCap {
                 max_send_wr: sizes.depth,
-                max_recv_wr: if srq.is_some() { 0 } else { sizes.depth },
+                max_recv_wr: if srq.is_some() { 0 } else { sizes.recv_depth },
                 max_send_sge: 1,
                 max_recv_sge: if srq.is_some() { 0 } else { recv_sges },
                 max_inline_data: 0,

@@ -13,10 +13,24 @@ use crate::endpoint::{Endpoint, Sizes, Waiting};
 
 /// Requests outstanding a queue pair.
 const DEPTH: u32 = 256;
+/// Receives outstanding where nobody is asked to wait.
+const UNRELIABLE_DEPTH: u32 = 8192;
+/// Receives outstanding of all queue pairs, where there are many.
+const RECEIVES_MAX: u32 = 1 << 15;
 /// Requests posted with one call, the last of which completes visibly.
 const LIST: u32 = 32;
 /// Bytes of the buffer that messages cycle through.
 const BUFFER_BYTES_MAX: usize = 1 << 24;
+
+/// Receives outstanding a queue pair. What finds none over an unreliable service is lost, and a receiver that must be
+/// woken first is away for many small messages.
+fn recv_depth(settings: &Settings) -> u32 {
+    if settings.service.is_reliable() {
+        DEPTH
+    } else {
+        (RECEIVES_MAX / settings.qps).clamp(DEPTH, UNRELIABLE_DEPTH)
+    }
+}
 
 /// Only the client reports.
 pub fn measure<P: Provider>(
@@ -37,6 +51,7 @@ pub fn measure<P: Provider>(
         buffer_bytes: slot * slots,
         message_bytes: settings.size as usize,
         depth: DEPTH,
+        recv_depth: recv_depth(settings),
     };
     let mut end = Endpoint::open(provider, settings.service, sizes, settings.mtu, waiting)?;
     let stream = Stream {
@@ -191,7 +206,7 @@ impl Receives {
     }
 
     fn fill<P: Provider>(&mut self, end: &Endpoint<P>) -> Result<()> {
-        (0..end.qps.len()).try_for_each(|qp| self.post(end, qp, DEPTH))
+        (0..end.qps.len()).try_for_each(|qp| self.post(end, qp, recv_depth(&self.settings)))
     }
 
     fn note<P: Provider>(&mut self, end: &Endpoint<P>, completions: &[Wc]) -> Result<()> {

@@ -29,6 +29,7 @@ pub fn measure<P: Provider>(
         buffer_bytes: 2 * slot,
         message_bytes: size,
         depth: 64,
+        recv_depth: 64,
     };
     let mut end = Endpoint::open(provider, settings.service, sizes, settings.mtu, waiting)?;
     let mut run = Run {
