@@ -62,7 +62,8 @@ impl Registry {
         if let Some(registry) = unsafe { current.as_ref() }.filter(|registry| registry.process == process) {
             return Ok(registry);
         }
-        crate::log::start();
+        crate::log::start()?;
+        softroce::journal::start();
         let provider = Softroce::new(Options::from_env()?)?;
         let devices = provider.devices()?.iter().map(ListedDevice::new).collect();
         let made = Box::into_raw(Box::new(Registry {

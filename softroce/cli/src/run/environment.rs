@@ -1,41 +1,56 @@
 //! The variables that a run sets for its program and whatever that starts: all of them, and only here.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::net::IpAddr;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-/// Variables with their values, in the order in which they are told.
+use super::options::{CAPTURE, DEVICES, Options};
+use super::{capture, links};
+use crate::log;
+
+/// Variables with their values, in the order in which they are told. An empty value is as good as none.
 #[derive(Debug, Default)]
 pub(super) struct Environment(Vec<(&'static str, OsString)>);
 
 impl Environment {
-    /// Those that bring the drop-in into a program: preloaded, and first where libraries are looked for.
-    pub(super) fn of_drop_in(drop_in: &Path, links: &Path) -> Self {
+    /// Those that bring the drop-in into a program (preloaded, and first where libraries are looked for), and what the
+    /// options say.
+    pub(super) fn new(options: &Options) -> Result<Self> {
+        let drop_in = links::find_drop_in()?;
+        let links = links::link_directory(&drop_in)?;
         let mut environment = Environment::default();
         environment.set("LD_PRELOAD", prepend(drop_in.as_os_str(), "LD_PRELOAD"));
         environment.set("LD_LIBRARY_PATH", prepend(links.as_os_str(), "LD_LIBRARY_PATH"));
-        environment
-    }
-
-    /// One device an address; no addresses leave the default.
-    pub(super) fn set_addresses(&mut self, addresses: &[IpAddr]) {
+        let addresses = options.addresses();
         if !addresses.is_empty() {
-            let list: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
-            self.set("SOFTROCE_ADDRESS", list.join(","));
+            let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+            environment.set("SOFTROCE_ADDRESS", list.join(","));
+            environment.set(DEVICES, "");
         }
+        if let Some(level) = options.log() {
+            environment.set(log::VARIABLE, level.name());
+        }
+        Ok(environment)
     }
 
-    /// Every packet into this file, which is made here, so that it is refused before the program starts.
+    /// Every packet into this file.
     pub(super) fn set_capture(&mut self, file: &Path) -> Result<()> {
-        self.set("SOFTROCE_CAPTURE", writable(file)?);
+        self.set(CAPTURE, capture::writable(file)?);
         Ok(())
     }
 
-    fn set(&mut self, name: &'static str, value: impl Into<OsString>) {
+    /// The last packets into files in this directory.
+    pub(super) fn set_last_packets(&mut self, directory: &Path) {
+        self.set("SOFTROCE_CAPTURE_LAST", directory);
+    }
+
+    /// Where processes leave what explains a failure.
+    pub(super) fn set_journal(&mut self, directory: &Path) {
+        self.set(softroce::journal::VARIABLE, directory);
+    }
+
+    pub(super) fn set(&mut self, name: &'static str, value: impl Into<OsString>) {
         self.0.push((name, value.into()));
     }
 
@@ -44,26 +59,18 @@ impl Environment {
     }
 }
 
-/// `value` in front of what the variable holds.
+/// `value` in front of what the variable holds, unless it is there already.
 fn prepend(value: &OsStr, variable: &str) -> OsString {
     let mut list = value.to_owned();
-    if let Some(before) = std::env::var_os(variable).filter(|before| !before.is_empty()) {
+    let before = std::env::var_os(variable).filter(|before| !before.is_empty());
+    let value = PathBuf::from(value);
+    for entry in before
+        .iter()
+        .flat_map(std::env::split_paths)
+        .filter(|entry| *entry != value)
+    {
         list.push(":");
-        list.push(before);
+        list.push(entry);
     }
     list
-}
-
-/// The absolute path of a capture file, which can be written to.
-fn writable(file: &Path) -> Result<PathBuf> {
-    // A named pipe is opened once only, by the program: its reader takes a second opening for the end.
-    if file.metadata().is_ok_and(|meta| meta.file_type().is_fifo()) {
-        return Ok(file.canonicalize()?);
-    }
-    fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(file)
-        .with_context(|| format!("the capture {} cannot be written", file.display()))?;
-    Ok(file.canonicalize()?)
 }

@@ -52,7 +52,7 @@ pub(super) fn link_directory(drop_in: &Path) -> Result<PathBuf> {
 }
 
 /// In the user's runtime directory, or else in the directory for temporary files.
-fn private_directory() -> Result<PathBuf> {
+pub(super) fn private_directory() -> Result<PathBuf> {
     if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
         let directory = runtime.join("softroce");
         if make_private(&directory).is_ok() {
@@ -65,7 +65,7 @@ fn private_directory() -> Result<PathBuf> {
 }
 
 /// Make a directory that nobody else may write to; one that is there already must be such.
-fn make_private(directory: &Path) -> Result<()> {
+pub(super) fn make_private(directory: &Path) -> Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(directory) {
         Ok(()) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
