@@ -12,6 +12,7 @@ constexpr uint8_t kPort = 1;
 constexpr uint8_t kGidIndex = 0;
 constexpr int kQueueDepth = 16;
 constexpr uint32_t kFirstPsn = 100;
+constexpr std::chrono::seconds kPatience{10};
 
 template <typename T>
 T* made(T* object, const char* verb) {
@@ -30,11 +31,15 @@ ibv_context* open_first_device() {
   return made(ibv_open_device(devices[0]), "ibv_open_device");
 }
 
-ibv_qp* create_queue_pair(ibv_pd* domain, ibv_cq* completions) {
+ibv_cq* create_completion_queue(ibv_context* device) {
+  return made(ibv_create_cq(device, kQueueDepth, nullptr, nullptr, 0), "ibv_create_cq");
+}
+
+ibv_qp* create_queue_pair(ibv_pd* domain, ibv_cq* sends, ibv_cq* receives) {
   ibv_qp_init_attr attributes{};
   attributes.qp_type = IBV_QPT_RC;
-  attributes.send_cq = completions;
-  attributes.recv_cq = completions;
+  attributes.send_cq = sends;
+  attributes.recv_cq = receives;
   attributes.cap.max_send_wr = kQueueDepth;
   attributes.cap.max_recv_wr = kQueueDepth;
   attributes.cap.max_send_sge = 1;
@@ -100,9 +105,9 @@ Mailbox::Mailbox(size_t bytes)
                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE),
                    "ibv_reg_mr"),
               ibv_dereg_mr),
-      completions_(made(ibv_create_cq(device_.get(), 2 * kQueueDepth, nullptr, nullptr, 0), "ibv_create_cq"),
-                   ibv_destroy_cq),
-      queue_pair_(create_queue_pair(domain_.get(), completions_.get()), ibv_destroy_qp) {
+      sends_(create_completion_queue(device_.get()), ibv_destroy_cq),
+      receives_(create_completion_queue(device_.get()), ibv_destroy_cq),
+      queue_pair_(create_queue_pair(domain_.get(), sends_.get(), receives_.get()), ibv_destroy_qp) {
   check(ibv_query_gid(device_.get(), kPort, kGidIndex, &gid_), "ibv_query_gid");
   to_init(queue_pair_.get());
 }
@@ -159,11 +164,11 @@ void Mailbox::start(ibv_send_wr request, ibv_sge place) {
   check(ibv_post_send(queue_pair_.get(), &request, &refused), "ibv_post_send");
 }
 
-ibv_wc Mailbox::wait(int seconds) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+ibv_wc Mailbox::wait(ibv_cq* completions) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
   ibv_wc completion{};
   for (;;) {
-    const int count = ibv_poll_cq(completions_.get(), 1, &completion);
+    const int count = ibv_poll_cq(completions, 1, &completion);
     if (count < 0) throw VerbError("ibv_poll_cq", -count);
     if (count == 1) return completion;
     if (std::chrono::steady_clock::now() > end) throw VerbError("waiting for a completion", ETIMEDOUT);

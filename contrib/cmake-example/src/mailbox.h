@@ -41,7 +41,7 @@ class Mailbox {
   char* outgoing() { return memory_.data(); }
   char* incoming() { return memory_.data() + memory_.size() / 2; }
 
-  // Each starts one operation on the first `bytes`; `wait` tells how it ended.
+  // Each starts one operation on the first `bytes`.
   void receive(size_t bytes);
   // The peer must have posted a receive.
   void send(size_t bytes);
@@ -50,8 +50,9 @@ class Mailbox {
   // From the peer's outgoing memory into the own incoming memory.
   void read(const Address& peer, size_t bytes);
 
-  // Waits for the end of one operation, for at most `seconds`.
-  ibv_wc wait(int seconds = 10);
+  // How the oldest send, write or read ended, and the oldest receive; waits for it, but not for ever.
+  ibv_wc sent() { return wait(sends_.get()); }
+  ibv_wc received() { return wait(receives_.get()); }
 
  private:
   template <typename T>
@@ -59,13 +60,15 @@ class Mailbox {
 
   ibv_sge piece(const char* start, size_t bytes) const;
   void start(ibv_send_wr request, ibv_sge place);
+  static ibv_wc wait(ibv_cq* completions);
 
   std::vector<char> memory_;
   // In the order in which they are made: each needs those above it.
   Handle<ibv_context> device_;
   Handle<ibv_pd> domain_;
   Handle<ibv_mr> region_;
-  Handle<ibv_cq> completions_;
+  Handle<ibv_cq> sends_;
+  Handle<ibv_cq> receives_;
   Handle<ibv_qp> queue_pair_;
   ibv_gid gid_{};
 };

@@ -35,12 +35,12 @@ void answer_questions(int channel) {
   mailbox.connect(exchange(channel, mailbox.address()));
   std::strcpy(mailbox.outgoing(), kAnswer);
   for (int round = 0; round < kRounds; ++round) {
-    if (mailbox.wait().status != IBV_WC_SUCCESS) _exit(2);
+    if (mailbox.received().status != IBV_WC_SUCCESS) _exit(2);
     if (std::strcmp(mailbox.incoming(), kQuestion) != 0) _exit(3);
     // For the next question, which follows the answer.
     mailbox.receive(kBytes);
     mailbox.send(sizeof kAnswer);
-    if (mailbox.wait().status != IBV_WC_SUCCESS) _exit(4);
+    if (mailbox.sent().status != IBV_WC_SUCCESS) _exit(4);
   }
 }
 
@@ -65,9 +65,9 @@ TEST(Processes, QuestionsAreAnsweredByAnotherProcess) {
   for (int round = 0; round < kRounds; ++round) {
     mailbox.receive(kBytes);
     mailbox.send(sizeof kQuestion);
-    const ibv_wc sent = mailbox.wait();
+    const ibv_wc sent = mailbox.sent();
     ASSERT_EQ(sent.status, IBV_WC_SUCCESS) << ibv_wc_status_str(sent.status);
-    const ibv_wc received = mailbox.wait();
+    const ibv_wc received = mailbox.received();
     ASSERT_EQ(received.status, IBV_WC_SUCCESS) << ibv_wc_status_str(received.status);
     EXPECT_EQ(received.byte_len, sizeof kAnswer);
     EXPECT_STREQ(mailbox.incoming(), kAnswer);
