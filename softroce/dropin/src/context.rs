@@ -119,6 +119,7 @@ pub(crate) fn hand_out(device: *mut ibv_device, object: DeviceContext) -> Result
     c.query_port = Some(query::query_port_sized);
     c.query_device_ex = Some(query::query_device_ex);
     c.query_rt_values = Some(query::query_rt_values);
+    c.advise_mr = Some(memory::advise_mr);
     c.alloc_null_mr = Some(memory::alloc_null_mr);
     c.create_cq_ex = Some(cq_ex::create_cq_ex);
     c.create_qp_ex = Some(qp::create_qp_ex);

@@ -4,9 +4,10 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use verbs_api::{
-    Access, Context as _, Error, MemoryRegion as _, Object, ProtectionDomain as _, Refused, Result,
+    Access, Advice, Context as _, Error, MemoryRegion as _, Object, ProtectionDomain as _, Refused, Result,
 };
 use verbs_sys::*;
+use verbs_sys::convert;
 
 use crate::entry::{self, number, pointer};
 use crate::handle::Handle;
@@ -147,6 +148,49 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
         // SAFETY: the caller's promise.
         let mr = unsafe { PdHandle::object(pd, "the protection domain") }?.alloc_null_mr()?;
         Ok(hand_out(pd, mr, std::ptr::null_mut()))
+    })
+}
+
+/// `advise_mr` of the second table. With or without `IBV_ADVISE_MR_FLAG_FLUSH` the pages are there when it returns; but
+/// without, it is no more than a hint: pages that are missing are nobody's error then.
+///
+/// # Safety
+/// `pd` is NULL or alive, `list` NULL or valid for `count` entries.
+pub(crate) unsafe extern "C" fn advise_mr(
+    pd: *mut ibv_pd,
+    advice: c_int,
+    flags: u32,
+    list: *mut ibv_sge,
+    count: u32,
+) -> c_int {
+    const FLUSH: u32 = 1;
+    number("ibv_advise_mr", || {
+        // SAFETY: the caller's promise.
+        let domain = unsafe { PdHandle::object(pd, "the protection domain") }?;
+        let advice = match advice {
+            0 => Advice::Prefetch,
+            1 => Advice::PrefetchWrite,
+            2 => Advice::PrefetchNoFault,
+            other => {
+                return Err(Error::unsupported(&format!("the advice {other}")));
+            }
+        };
+        if flags & !FLUSH != 0 {
+            return Err(Error::invalid(format!("advice has no flags {flags:#x}")));
+        }
+        if count == 0 {
+            return Err(Error::invalid("advice about no memory at all"));
+        }
+        // SAFETY: the caller's promise.
+        let sges = unsafe { convert::sge_list(list, c_int::try_from(count).unwrap_or(-1)) }
+            .ok_or_else(|| Error::invalid("the list of entries is NULL or too long"))?;
+        if flags & FLUSH == 0 {
+            // Keys and bounds must be right all the same.
+            domain.advise_mr(Advice::PrefetchNoFault, sges)?;
+            let _ = domain.advise_mr(advice, sges);
+            return Ok(());
+        }
+        domain.advise_mr(advice, sges)
     })
 }
 

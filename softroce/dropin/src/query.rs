@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use verbs_api::{Context as _, Error, Result};
+use verbs_api::{Context as _, Error, PortAttr, Result};
 use verbs_sys::convert::{device_attr_to_c, gid_entry_to_c, port_attr_to_c};
 use verbs_sys::*;
 
@@ -74,6 +74,9 @@ pub(crate) unsafe extern "C" fn query_device_ex(
             max_cq_count: u16::MAX,
             max_cq_period: u16::MAX,
         };
+        if context.capabilities().on_demand_paging {
+            offer_on_demand_paging(&mut all);
+        }
         if context.clock_ns().is_ok() {
             // Nanoseconds, in kHz.
             all.hca_core_clock = 1_000_000;
@@ -84,12 +87,41 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     })
 }
 
+/// Every operation of every transport reaches memory by the same copy.
+fn offer_on_demand_paging(attr: &mut ibv_device_attr_ex) {
+    const SUPPORT: u64 = 1;
+    const IMPLICIT: u64 = 1 << 1;
+    const SEND: u32 = 1;
+    const RECV: u32 = 1 << 1;
+    const WRITE: u32 = 1 << 2;
+    const READ: u32 = 1 << 3;
+    const ATOMIC: u32 = 1 << 4;
+    const SRQ_RECV: u32 = 1 << 5;
+    const FLUSH: u32 = 1 << 6;
+    const ATOMIC_WRITE: u32 = 1 << 7;
+    let unreliable = SEND | RECV | SRQ_RECV;
+    let reliable = unreliable | WRITE | READ | ATOMIC | FLUSH | ATOMIC_WRITE;
+    attr.odp_caps = ibv_odp_caps {
+        general_caps: SUPPORT | IMPLICIT,
+        per_transport_caps: [reliable, unreliable | WRITE, unreliable],
+    };
+    attr.xrc_odp_caps = SEND | WRITE | READ | ATOMIC | SRQ_RECV;
+}
+
+/// How many GIDs the table has room for: as on a card, more than there are addresses, and the rest is empty.
+fn gid_table_length(port: &PortAttr) -> u32 {
+    const ROOM: u32 = 16;
+    port.gid_tbl_len.max(ROOM)
+}
+
 fn query_port(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr, length: usize) -> Result<()> {
     if attr.is_null() {
         return Err(null("the place for attributes"));
     }
     // SAFETY: NULL or open, by the promise of our callers' callers.
-    let all = port_attr_to_c(&unsafe { object(context) }?.query_port(port)?);
+    let mut port = unsafe { object(context) }?.query_port(port)?;
+    port.gid_tbl_len = gid_table_length(&port);
+    let all = port_attr_to_c(&port);
     // SAFETY: as above.
     unsafe { copy_prefix(&all, attr, length) };
     Ok(())
@@ -159,7 +191,7 @@ pub(crate) unsafe extern "C" fn ibv_query_gid(
     entry::count("ibv_query_gid", || {
         // SAFETY: the caller's promise.
         let (context, gid) = unsafe { (object(context)?, place(gid, "the place for the GID")?) };
-        let length = context.query_port(port)?.gid_tbl_len;
+        let length = gid_table_length(&context.query_port(port)?);
         let index = u32::try_from(index)
             .ok()
             .filter(|index| *index < length)
