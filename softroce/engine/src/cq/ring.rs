@@ -73,7 +73,8 @@ impl CompletionRing {
         for _ in 0..self.len() {
             let Some(wc) = self.pop_locked() else { break };
             if wc.qp_num != qpn {
-                self.push(wc).expect("the place of one that was just taken is free");
+                self.push(wc)
+                    .expect("the place of one that was just taken is free");
             }
         }
     }

@@ -427,13 +427,16 @@ fn no_completion_is_lost_or_out_of_order_while_the_queue_is_resized_under_pollin
 }
 
 fn of(qp_num: u32, wr_id: u64) -> Wc {
-    Wc { qp_num, ..good(wr_id) }
+    Wc {
+        qp_num,
+        ..good(wr_id)
+    }
 }
 
 #[test]
 fn completions_of_one_queue_pair_are_removed_and_all_others_stay_in_order() {
     let (mut queues, cq, ring) = queue(4);
-    let mut push = |queues: &mut CompletionQueues, wc| {
+    let push = |queues: &mut CompletionQueues, wc| {
         assert_eq!(queues.push(Time::ZERO, cq, wc, Solicited::No), Pushed::Quietly);
     };
     for (qpn, wr_id) in [(7, 0), (8, 1), (7, 2), (8, 3)] {
