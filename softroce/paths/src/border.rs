@@ -25,7 +25,11 @@ impl Next {
     #[inline]
     pub(crate) fn find(&self) -> Option<*mut c_void> {
         let found = self.found.load(Ordering::Relaxed);
-        if found.is_null() { self.look_up() } else { Some(found) }
+        if found.is_null() {
+            self.look_up()
+        } else {
+            Some(found)
+        }
     }
 
     /// Look for it now: that is nothing to do in a signal handler.

@@ -56,7 +56,11 @@ impl PathBuffer {
 /// Call `function` with the path in the tree that stands for `path`, or with `path` itself if it is none of ours.
 /// A relative path is seen from the directory `base` (`AT_FDCWD` for the working directory).
 #[inline]
-pub(crate) fn with_place<T>(base: c_int, path: *const c_char, function: impl FnOnce(*const c_char) -> T) -> T {
+pub(crate) fn with_place<T>(
+    base: c_int,
+    path: *const c_char,
+    function: impl FnOnce(*const c_char) -> T,
+) -> T {
     if !ROOT.is_set() || !is_worth_a_look(path) {
         return function(path);
     }

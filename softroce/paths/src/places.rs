@@ -140,9 +140,24 @@ mod tests {
     #[test]
     fn others_are_not() {
         for path in [
-            "", "/", "//", "sys", "/sys", "/sys/", "/sys/class", "/sys/class/net", "/sys/class/infinibandx",
-            "/dev/infiniband_x", "/dev/null", "/devices/virtual/softroce", "/sys/devices/virtual", "/usr/sys/class/infiniband",
-            "/sys/class/net/../infiniband", "/sys/../sys/class/infiniband", "/sysx/class/infiniband", "/proc/self/fd/3",
+            "",
+            "/",
+            "//",
+            "sys",
+            "/sys",
+            "/sys/",
+            "/sys/class",
+            "/sys/class/net",
+            "/sys/class/infinibandx",
+            "/dev/infiniband_x",
+            "/dev/null",
+            "/devices/virtual/softroce",
+            "/sys/devices/virtual",
+            "/usr/sys/class/infiniband",
+            "/sys/class/net/../infiniband",
+            "/sys/../sys/class/infiniband",
+            "/sysx/class/infiniband",
+            "/proc/self/fd/3",
         ] {
             assert_eq!(ours(path), None, "{path}");
         }
@@ -165,7 +180,13 @@ mod tests {
 
     #[test]
     fn only_few_relative_paths_are_worth_a_look_at_the_directory() {
-        for path in ["infiniband", "class/infiniband", "./infiniband_mad", "../../sys", "dev/infiniband"] {
+        for path in [
+            "infiniband",
+            "class/infiniband",
+            "./infiniband_mad",
+            "../../sys",
+            "dev/infiniband",
+        ] {
             assert!(may_lead_to_place(path.as_bytes()), "{path}");
         }
         for path in ["", ".", "..", "main.c", "src/class", "../lib/x.so", "infinibands"] {
@@ -175,7 +196,10 @@ mod tests {
 
     #[test]
     fn climbing_goes_up_the_directory_but_not_above_the_root() {
-        assert_eq!(climbed(b"/sys/class", b"infiniband"), (&b"/sys/class"[..], &b"infiniband"[..]));
+        assert_eq!(
+            climbed(b"/sys/class", b"infiniband"),
+            (&b"/sys/class"[..], &b"infiniband"[..])
+        );
         assert_eq!(
             climbed(b"/sys/class/net", b"./../infiniband/x"),
             (&b"/sys/class"[..], &b"/infiniband/x"[..])

@@ -8,21 +8,33 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 const DROP_IN: &str = "libsoftroce_dropin.so";
+/// Shows the devices in `/sys` and `/dev`.
+const PATHS: &str = "libsoftroce_paths.so";
 /// The names that programs open: those of the library, with and without its version.
 const LINKS: [&str; 2] = ["libibverbs.so.1", "libibverbs.so"];
 
-/// The drop-in lies beside this program, or in the `lib` directory next to its `bin`.
+/// The drop-in.
 pub(super) fn find_drop_in() -> Result<PathBuf> {
+    find(DROP_IN, "softroce-dropin")
+}
+
+/// The shared object that shows the devices in `/sys` and `/dev`.
+pub(super) fn find_paths() -> Result<PathBuf> {
+    find(PATHS, "softroce-paths")
+}
+
+/// Our shared objects lie beside this program, or in the `lib` directory next to its `bin`.
+fn find(name: &str, package: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("where this program lies")?;
     let directory = own.parent().context("this program has no directory")?;
-    let places = [directory.join(DROP_IN), directory.join("../lib").join(DROP_IN)];
+    let places = [directory.join(name), directory.join("../lib").join(name)];
     for place in &places {
         if let Ok(path) = place.canonicalize() {
             return Ok(path);
         }
     }
     bail!(
-        "{DROP_IN} is not in {}: build it with `cargo build -p softroce-dropin` (with --release when this program was)",
+        "{name} is not in {}: build it with `cargo build -p {package}` (with --release when this program was)",
         directory.display()
     );
 }
@@ -52,7 +64,7 @@ pub(super) fn link_directory(drop_in: &Path) -> Result<PathBuf> {
 }
 
 /// In the user's runtime directory, or else in the directory for temporary files.
-fn private_directory() -> Result<PathBuf> {
+pub(super) fn private_directory() -> Result<PathBuf> {
     if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
         let directory = runtime.join("softroce");
         if make_private(&directory).is_ok() {

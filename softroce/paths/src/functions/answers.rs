@@ -31,7 +31,9 @@ pub(super) static COUNTERPARTS: &[&Next] = &[
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn realpath(path: *const c_char, resolved: *mut c_char) -> *mut c_char {
     type Function = unsafe extern "C-unwind" fn(*const c_char, *mut c_char) -> *mut c_char;
-    let Some(next) = REALPATH.find() else { return refuse() };
+    let Some(next) = REALPATH.find() else {
+        return refuse();
+    };
     // SAFETY: the type of this function; our caller's promises are the C library's, and its answer is a string of the
     // caller's.
     unsafe {
@@ -91,7 +93,9 @@ pub unsafe extern "C-unwind" fn canonicalize_file_name(path: *const c_char) -> *
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn getcwd(text: *mut c_char, size: size_t) -> *mut c_char {
     type Function = unsafe extern "C-unwind" fn(*mut c_char, size_t) -> *mut c_char;
-    let Some(next) = GETCWD.find() else { return refuse() };
+    let Some(next) = GETCWD.find() else {
+        return refuse();
+    };
     // SAFETY: as in `realpath`.
     unsafe {
         let answer = transmute::<*mut _, Function>(next)(text, size);

@@ -31,8 +31,7 @@ pub struct Globbed {
     stat: unsafe extern "C-unwind" fn(*const c_char, *mut c_void) -> c_int,
 }
 
-type Function =
-    unsafe extern "C-unwind" fn(*const c_char, c_int, *const c_void, *mut Globbed) -> c_int;
+type Function = unsafe extern "C-unwind" fn(*const c_char, c_int, *const c_void, *mut Globbed) -> c_int;
 
 /// As in the C library.
 ///
