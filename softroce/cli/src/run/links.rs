@@ -13,29 +13,32 @@ const PATHS: &str = "libsoftroce_paths.so";
 /// The names that programs open: those of the library, with and without its version.
 const LINKS: [&str; 2] = ["libibverbs.so.1", "libibverbs.so"];
 
-/// The drop-in.
+/// The shared object that makes unmodified programs use softroce.
 pub(super) fn find_drop_in() -> Result<PathBuf> {
-    find(DROP_IN, "softroce-dropin")
+    find_object(DROP_IN)
 }
 
 /// The shared object that shows the devices in `/sys` and `/dev`.
 pub(super) fn find_paths() -> Result<PathBuf> {
-    find(PATHS, "softroce-paths")
+    find_object(PATHS)
 }
 
-/// Our shared objects lie beside this program, or in the `lib` directory next to its `bin`.
-fn find(name: &str, package: &str) -> Result<PathBuf> {
+/// Where a shared object of ours lies: beside this program as cargo builds it, or where it is installed, `lib/softroce`
+/// next to this program's `bin`. A link to this program is followed first.
+pub(super) fn find_object(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("where this program lies")?;
     let directory = own.parent().context("this program has no directory")?;
-    let places = [directory.join(name), directory.join("../lib").join(name)];
+    let places = [directory.join(name), directory.join("../lib/softroce").join(name)];
     for place in &places {
         if let Ok(path) = place.canonicalize() {
             return Ok(path);
         }
     }
     bail!(
-        "{name} is not in {}: build it with `cargo build -p {package}` (with --release when this program was)",
-        directory.display()
+        "{name} is neither in {} nor in {}: `contrib/install.sh` installs both, which `cargo install` does not; \
+         in a checkout `cargo build` makes both (with --release when this program was built so)",
+        directory.display(),
+        directory.join("../lib/softroce").display()
     );
 }
 
