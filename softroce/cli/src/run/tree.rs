@@ -27,7 +27,7 @@ pub(super) fn tree(devices: &[DeviceDescription]) -> Result<PathBuf> {
     if is_whole(&root, &entries) {
         return Ok(root);
     }
-    let aside = parent.join(format!("tree-new-{}", std::process::id()));
+    let aside = root.with_extension(format!("new-{}", std::process::id()));
     let made = make(&aside, &entries)
         .and_then(|()| put(&aside, &root))
         .with_context(|| format!("making {}", root.display()));
@@ -90,7 +90,7 @@ fn put(made: &Path, root: &Path) -> io::Result<()> {
             ) =>
         {
             // A damaged one, or that of a run that was faster: ours is as good as that.
-            let old = made.with_extension("old");
+            let old = root.with_extension(format!("old-{}", std::process::id()));
             fs::rename(root, &old)?;
             let moved = fs::rename(made, root);
             let _ = fs::remove_dir_all(old);
