@@ -9,7 +9,7 @@ use crate::card::node_guid;
 use crate::interfaces::Interface;
 
 /// A device as a program finds it once it opens it. Only what depends on other processes is open: how many queue pairs
-/// there is room for.
+/// and shared receive queues there is room for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceDescription {
     /// Its name.
@@ -79,7 +79,8 @@ mod tests {
         let context = provider.open("softroce0").unwrap();
         let mut attr = context.query_device().unwrap();
         // The room for queue pairs is what other processes leave.
-        (attr.max_qp, attr.max_res_rd_atom) = (described[0].attr.max_qp, described[0].attr.max_res_rd_atom);
+        let by_room = |attr: &DeviceAttr| (attr.max_qp, attr.max_srq, attr.max_res_rd_atom);
+        (attr.max_qp, attr.max_srq, attr.max_res_rd_atom) = by_room(&described[0].attr);
         assert_eq!(
             described,
             [DeviceDescription {
