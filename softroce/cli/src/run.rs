@@ -4,6 +4,9 @@
 //! takes it for the library that the program asks for. Programs that open the library by name while they run find it
 //! through a private directory of links that is put in front of `LD_LIBRARY_PATH`.
 //!
+//! Programs that look at `/sys/class/infiniband` and `/dev/infiniband` find the devices there through a second shared
+//! object, which turns such paths into those of a tree of files made here.
+//!
 //! This process stays, as its parent, and is not noticed: signals, terminal and exit status are the program's own. When
 //! the program fails, it says why (`explain`).
 
@@ -33,6 +36,8 @@ mod links;
 mod options;
 mod program;
 pub mod session;
+mod system_files;
+mod tree;
 
 pub use env::Env;
 

@@ -1,12 +1,14 @@
 //! The variables that a run sets for its program and whatever that starts: all of them, and only here.
 
 use std::ffi::{OsStr, OsString};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use softroce::{DeviceDescription, Softroce};
 
 use super::options::{CAPTURE, DEVICES, Options};
-use super::{capture, links};
+use super::{capture, links, tree};
 use crate::log;
 
 /// Variables with their values, in the order in which they are told. An empty value is as good as none.
@@ -18,9 +20,13 @@ impl Environment {
     /// options say.
     pub(super) fn new(options: &Options) -> Result<Self> {
         let drop_in = links::find_drop_in()?;
+        let paths = links::find_paths()?;
         let links = links::link_directory(&drop_in)?;
         let mut environment = Environment::default();
-        environment.set("LD_PRELOAD", prepend(drop_in.as_os_str(), "LD_PRELOAD"));
+        let mut preloaded = paths.as_os_str().to_owned();
+        preloaded.push(":");
+        preloaded.push(drop_in);
+        environment.set("LD_PRELOAD", prepend(&preloaded, "LD_PRELOAD"));
         environment.set("LD_LIBRARY_PATH", prepend(links.as_os_str(), "LD_LIBRARY_PATH"));
         let addresses = options.addresses();
         if !addresses.is_empty() {
@@ -31,6 +37,7 @@ impl Environment {
         if let Some(level) = options.log() {
             environment.set(log::VARIABLE, level.name());
         }
+        environment.set_tree(&tree::tree(&devices(addresses)?)?);
         Ok(environment)
     }
 
@@ -50,6 +57,11 @@ impl Environment {
         self.set(softroce::journal::VARIABLE, directory);
     }
 
+    /// The tree of files that stands for `/sys` and `/dev`.
+    pub(super) fn set_tree(&mut self, root: &Path) {
+        self.set("SOFTROCE_PATHS", root);
+    }
+
     pub(super) fn set(&mut self, name: &'static str, value: impl Into<OsString>) {
         self.0.push((name, value.into()));
     }
@@ -59,15 +71,24 @@ impl Environment {
     }
 }
 
+/// The devices that the program will find on these addresses, or on those of the variables when there are none.
+fn devices(addresses: Vec<IpAddr>) -> Result<Vec<DeviceDescription>> {
+    let mut options = softroce::Options::from_env()?;
+    if !addresses.is_empty() {
+        options.addresses = addresses;
+    }
+    Ok(Softroce::new(options)?.describe()?)
+}
+
 /// `value` in front of what the variable holds, unless it is there already.
 fn prepend(value: &OsStr, variable: &str) -> OsString {
     let mut list = value.to_owned();
     let before = std::env::var_os(variable).filter(|before| !before.is_empty());
-    let value = PathBuf::from(value);
+    let first: Vec<PathBuf> = std::env::split_paths(value).collect();
     for entry in before
         .iter()
         .flat_map(std::env::split_paths)
-        .filter(|entry| *entry != value)
+        .filter(|entry| !first.contains(entry))
     {
         list.push(":");
         list.push(entry);
