@@ -15,6 +15,7 @@ mod pauses;
 mod peers;
 mod pingpong;
 mod port_events;
+mod pyverbs;
 mod rxe;
 mod targets;
 mod verbs_tools;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         captures::cases(),
         verbs_tools::cases(),
         port_events::cases(),
+        pyverbs::cases(),
         bad_arguments::cases(),
         rxe::cases(),
     ];
