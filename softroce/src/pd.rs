@@ -71,6 +71,9 @@ impl fmt::Debug for Pd {
 impl Object for Pd {
     /// EBUSY while something stands in it, a parent domain above it, or a clone of this handle uses it.
     fn destroy(self) -> Result<(), Refused<Self>> {
+        if !self.inner.context.device.is_owned() {
+            return Ok(());
+        }
         handle::into_sole_owner(self.inner, "protection domain", "an object that stands in it")
             .map(drop)
             .map_err(|refused| refused.map(|inner| Pd { inner }))

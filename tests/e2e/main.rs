@@ -9,7 +9,9 @@ mod bandwidth;
 mod captures;
 mod conformance;
 mod crowds;
+mod forks;
 mod groups;
+mod lid_addressing;
 mod many_processes;
 mod pauses;
 mod peers;
@@ -39,6 +41,8 @@ fn main() -> ExitCode {
         bandwidth::cases(),
         captures::cases(),
         verbs_tools::cases(),
+        forks::cases(),
+        lid_addressing::cases(),
         port_events::cases(),
         pyverbs::cases(),
         bad_arguments::cases(),
