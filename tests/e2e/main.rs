@@ -17,6 +17,7 @@ mod pauses;
 mod peers;
 mod pingpong;
 mod port_events;
+mod pyverbs;
 mod rxe;
 mod targets;
 mod verbs_tools;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         forks::cases(),
         lid_addressing::cases(),
         port_events::cases(),
+        pyverbs::cases(),
         bad_arguments::cases(),
         rxe::cases(),
     ];
