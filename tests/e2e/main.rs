@@ -9,14 +9,18 @@ mod bandwidth;
 mod captures;
 mod conformance;
 mod crowds;
+mod forks;
 mod groups;
+mod lid_addressing;
 mod many_processes;
+mod paths;
 mod pauses;
 mod peers;
 mod pingpong;
 mod port_events;
 mod rxe;
 mod targets;
+mod ucx;
 mod verbs_tools;
 
 use std::process::ExitCode;
@@ -38,6 +42,10 @@ fn main() -> ExitCode {
         bandwidth::cases(),
         captures::cases(),
         verbs_tools::cases(),
+        forks::cases(),
+        lid_addressing::cases(),
+        paths::cases(),
+        ucx::cases(),
         port_events::cases(),
         bad_arguments::cases(),
         rxe::cases(),
