@@ -56,7 +56,7 @@ pub fn cases() -> Vec<Case> {
 
 /// A file of the programs that look.
 fn source(name: &str) -> PathBuf {
-    e2e::program::repository().join("tests/data/paths").join(name)
+    e2e::program::repository().join("tests/programs/paths").join(name)
 }
 
 fn compile(bed: &Bed, compiler: &str, name: &str, options: &[&str]) -> Result<PathBuf, Stop> {

@@ -46,11 +46,7 @@ pub(crate) unsafe extern "C" fn ibv_query_device(
     number("ibv_query_device", || {
         // SAFETY: the caller's promise.
         let (context, attr) = unsafe { (object(context)?, place(attr, "the place for attributes")?) };
-<<<<<<< HEAD
-        *attr = plain_attr(&context.query_device()?);
-=======
-        *attr = device_attr_to_c(&ask(context, Context::query_device)?);
->>>>>>> main
+        *attr = plain_attr(&ask(context, Context::query_device)?);
         Ok(())
     })
 }
@@ -75,28 +71,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         if attr.is_null() || length < size_of::<ibv_device_attr>() {
             return Err(Error::invalid("the place for attributes is NULL or too short"));
         }
-<<<<<<< HEAD
-        let device = context.query_device()?;
-        // SAFETY: zeroes are valid in every member.
-        let mut all: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
-        all.orig_attr = plain_attr(&device);
-        all.device_cap_flags_ex = device.device_cap_flags;
-        all.max_dm_size = device.max_dm_bytes;
-        all.phys_port_cnt_ex = u32::from(device.phys_port_cnt);
-        if context.capabilities().cq_timestamps {
-            all.completion_timestamp_mask = u64::MAX;
-        }
-        all.cq_mod_caps = ibv_cq_moderation_caps {
-            max_cq_count: u16::MAX,
-            max_cq_period: u16::MAX,
-        };
-        if context.clock_ns().is_ok() {
-            // Nanoseconds, in kHz.
-            all.hca_core_clock = 1_000_000;
-        }
-=======
         let all = ask(context, extended_attributes)?;
->>>>>>> main
         // SAFETY: the caller's promise.
         unsafe { copy_prefix(&all, attr, length) };
         Ok(())
@@ -108,7 +83,7 @@ fn extended_attributes(context: &DeviceContext) -> Result<ibv_device_attr_ex> {
     let device = context.query_device()?;
     // SAFETY: zeroes are valid in every member.
     let mut all: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
-    all.orig_attr = device_attr_to_c(&device);
+    all.orig_attr = plain_attr(&device);
     all.device_cap_flags_ex = device.device_cap_flags;
     all.max_dm_size = device.max_dm_bytes;
     all.phys_port_cnt_ex = u32::from(device.phys_port_cnt);
