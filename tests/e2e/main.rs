@@ -18,6 +18,7 @@ mod pauses;
 mod peers;
 mod pingpong;
 mod port_events;
+mod pyverbs;
 mod rxe;
 mod targets;
 mod ucx;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         paths::cases(),
         ucx::cases(),
         port_events::cases(),
+        pyverbs::cases(),
         bad_arguments::cases(),
         rxe::cases(),
     ];
