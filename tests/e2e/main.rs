@@ -13,6 +13,7 @@ mod forks;
 mod groups;
 mod lid_addressing;
 mod many_processes;
+mod paths;
 mod pauses;
 mod peers;
 mod pingpong;
@@ -20,6 +21,7 @@ mod port_events;
 mod pyverbs;
 mod rxe;
 mod targets;
+mod ucx;
 mod verbs_tools;
 
 use std::process::ExitCode;
@@ -43,6 +45,8 @@ fn main() -> ExitCode {
         verbs_tools::cases(),
         forks::cases(),
         lid_addressing::cases(),
+        paths::cases(),
+        ucx::cases(),
         port_events::cases(),
         pyverbs::cases(),
         bad_arguments::cases(),
