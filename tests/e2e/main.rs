@@ -9,6 +9,7 @@ mod bandwidth;
 mod captures;
 mod conformance;
 mod crowds;
+mod failures;
 mod forks;
 mod groups;
 mod lid_addressing;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         paths::cases(),
         ucx::cases(),
         port_events::cases(),
+        failures::cases(),
         pyverbs::cases(),
         bad_arguments::cases(),
         rxe::cases(),

@@ -81,6 +81,13 @@ impl Run {
             eprintln!("softroce: {} cannot run on softroce: {reason}", path.display());
             return Ok(ExitCode::from(NOT_RUNNABLE));
         }
+        if let Some(rival) = program::rival(&path) {
+            eprintln!(
+                "softroce: the path in {} (DT_RPATH) leads to {}; should it open libibverbs.so while it runs, it gets that one",
+                path.display(),
+                rival.display()
+            );
+        }
         let time = self.options.timeout()?;
         let mut environment = Environment::new(&self.options)?;
         let session = Session::open()?;

@@ -160,26 +160,31 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
             Cause::Request(request) => self.write_request(f, request),
-            Cause::Refused(refusal) => {
+            Cause::Refused(Refusal::Access {
+                rkey,
+                va,
+                length,
+                why,
+            }) => {
+                write!(f, "{why}: ")?;
                 self.write_peer(f)?;
-                match *refusal {
-                    Refusal::TooLong { message, receive } => write!(
-                        f,
-                        " sent a message longer than its receive: at least {message} bytes for a receive of {receive} bytes, on {}",
-                        Number(self.qpn)
-                    ),
-                    Refusal::Access {
-                        rkey,
-                        va,
-                        length,
-                        why,
-                    } => write!(
-                        f,
-                        " asked for {length} bytes at {va:#x} with rkey {rkey:#x} on {}: {why}",
-                        Number(self.qpn)
-                    ),
-                    Refusal::Rule(why) => write!(f, " sent a request to {} that {why}", Number(self.qpn)),
-                }
+                write!(
+                    f,
+                    " asked for {length} bytes at {va:#x} with rkey {rkey:#x} on {}",
+                    Number(self.qpn)
+                )
+            }
+            Cause::Refused(Refusal::TooLong { message, receive }) => {
+                write!(
+                    f,
+                    "a message is longer than its receive: at least {message} bytes from "
+                )?;
+                self.write_peer(f)?;
+                write!(f, " for a receive of {receive} bytes, on {}", Number(self.qpn))
+            }
+            Cause::Refused(Refusal::Rule(why)) => {
+                self.write_peer(f)?;
+                write!(f, " sent a request to {} that {why}", Number(self.qpn))
             }
             Cause::NoReceive => {
                 self.write_peer(f)?;
@@ -233,7 +238,7 @@ impl Failure {
                 self.write_peer(f)?;
                 write!(
                     f,
-                    " stopped answering: no acknowledgement of a {what} from its {peer_qp} for {seconds:.1} s and {} retries",
+                    " stopped answering: no acknowledgement of {what} from its {peer_qp} for {seconds:.1} s and {} retries",
                     request.retries
                 )
             }
@@ -242,7 +247,7 @@ impl Failure {
                 self.write_peer(f)?;
                 write!(
                     f,
-                    ": no acknowledgement of a {what} to {peer_qp} there for {seconds:.1} s and {} retries",
+                    ": no acknowledgement of {what} to {peer_qp} there for {seconds:.1} s and {} retries",
                     request.retries
                 )
             }
@@ -251,13 +256,13 @@ impl Failure {
                 self.write_peer(f)?;
                 write!(
                     f,
-                    " {peer_qp} was not ready for a {what} of {} bytes (RNR) after {} retries",
+                    " {peer_qp} was not ready for {what} of {} bytes (RNR) after {} retries",
                     request.length, request.retries
                 )
             }
             WcStatus::RemAccessErr => {
                 self.write_peer(f)?;
-                write!(f, " refused a {what} (remote access error): ")?;
+                write!(f, " refused {what} (remote access error): ")?;
                 match request.remote {
                     Some(remote) => write!(
                         f,
@@ -271,17 +276,17 @@ impl Failure {
                 self.write_peer(f)?;
                 write!(
                     f,
-                    " refused a {what} of {} bytes (invalid request): its {peer_qp} does not permit it, or a message is longer than its receive",
+                    " refused {what} of {} bytes (invalid request): its {peer_qp} does not permit it, or a message is longer than its receive",
                     request.length
                 )
             }
             WcStatus::LocProtErr => write!(
                 f,
-                "a {what} of {} bytes names local memory that is not registered for it (lkey, range, protection domain or rights)",
+                "{what} of {} bytes names local memory that is not registered for it (lkey, range, protection domain or rights)",
                 request.length
             ),
             other => {
-                write!(f, "a {what} of {} bytes to ", request.length)?;
+                write!(f, "{what} of {} bytes to ", request.length)?;
                 self.write_peer(f)?;
                 write!(f, " failed: {other:?}")
             }
@@ -289,18 +294,18 @@ impl Failure {
     }
 }
 
-/// A request as the specification writes it.
+/// A request as the specification writes it, with its article.
 pub(crate) fn name(opcode: WcOpcode) -> &'static str {
     match opcode {
-        WcOpcode::Send => "SEND",
-        WcOpcode::RdmaWrite => "RDMA WRITE",
-        WcOpcode::RdmaRead => "RDMA READ",
-        WcOpcode::CompSwap => "compare-and-swap",
-        WcOpcode::FetchAdd => "fetch-and-add",
-        WcOpcode::BindMw => "memory window bind",
-        WcOpcode::LocalInv => "local invalidate",
-        WcOpcode::Flush => "FLUSH",
-        WcOpcode::AtomicWrite => "ATOMIC WRITE",
-        WcOpcode::Recv | WcOpcode::RecvRdmaWithImm => "receive",
+        WcOpcode::Send => "a SEND",
+        WcOpcode::RdmaWrite => "an RDMA WRITE",
+        WcOpcode::RdmaRead => "an RDMA READ",
+        WcOpcode::CompSwap => "a compare-and-swap",
+        WcOpcode::FetchAdd => "a fetch-and-add",
+        WcOpcode::BindMw => "a memory window bind",
+        WcOpcode::LocalInv => "a local invalidate",
+        WcOpcode::Flush => "a FLUSH",
+        WcOpcode::AtomicWrite => "an ATOMIC WRITE",
+        WcOpcode::Recv | WcOpcode::RecvRdmaWithImm => "a receive",
     }
 }

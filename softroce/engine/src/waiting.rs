@@ -87,25 +87,25 @@ impl fmt::Display for Waiting {
             write!(f, " to {peer} queue pair {:#x}", self.peer_qpn)?;
         }
         write!(f, " waits for ")?;
-        let what = self.oldest.map_or("request", name);
+        let what = self.oldest.map_or("a request", name);
         let seconds = self.waited_ns as f64 / 1e9;
         match self.waits_for {
             WaitsFor::Connection => write!(f, "the program to connect it (modify it to RTR)")?,
             WaitsFor::Acknowledgement { timeouts } => write!(
                 f,
-                "an acknowledgement of a {what} since {seconds:.1} s ({timeouts} timeouts in a row)"
+                "an acknowledgement of {what} since {seconds:.1} s ({timeouts} timeouts in a row)"
             )?,
             WaitsFor::Receive => write!(
                 f,
-                "the peer to post a receive: it is not ready (RNR) for a {what} since {seconds:.1} s"
+                "the peer to post a receive: it is not ready (RNR) for {what} since {seconds:.1} s"
             )?,
             WaitsFor::Message => write!(
                 f,
                 "a message of the peer: {} receives are posted, and none is used",
                 self.receives
             )?,
-            WaitsFor::Window => write!(f, "room to send a {what} (window, READ limit or fence)")?,
-            WaitsFor::Rate => write!(f, "its turn to send a {what} (rate of unreliable services)")?,
+            WaitsFor::Window => write!(f, "room to send {what} (window, READ limit or fence)")?,
+            WaitsFor::Rate => write!(f, "its turn to send {what} (rate of unreliable services)")?,
             WaitsFor::Nothing => write!(f, "nothing")?,
         }
         if self.sends > 1 {

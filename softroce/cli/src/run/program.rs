@@ -7,6 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use object::read::{Object as _, ObjectSection as _, ObjectSymbol as _, ReadCache};
 
 /// As a shell finds it: at its path when the name has a slash, else in `PATH`.
 pub(super) fn find(name: &OsStr) -> Option<PathBuf> {
@@ -43,10 +44,106 @@ pub(super) fn obstacle(path: &Path) -> Result<Option<String>> {
                 .into(),
         ));
     }
+    if has_capabilities(path) {
+        return Ok(Some(
+            "it has file capabilities, and nothing is preloaded into such a program; run a copy without them (a plain cp leaves them out)"
+                .into(),
+        ));
+    }
     let mut head = Vec::new();
     let opened = fs::File::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
-    // Executable, but not readable: the kernel may still run it, and we cannot tell.
-    Ok(opened.ok().and_then(|_| elf_obstacle(&head)))
+    if opened.is_err() {
+        // Executable, but not readable: the kernel may still run it, and we cannot tell.
+        return Ok(None);
+    }
+    if let Some(interpreter) = interpreter(&head) {
+        // An interpreter that is itself a script would be the kernel's to refuse.
+        let reason = binary_obstacle(&interpreter);
+        return Ok(reason.map(|reason| format!("of its interpreter {}: {reason}", interpreter.display())));
+    }
+    Ok(elf_obstacle(&head).or_else(|| own_library(path)))
+}
+
+/// What keeps the interpreter of a script from being preloaded into.
+fn binary_obstacle(path: &Path) -> Option<String> {
+    let mut head = Vec::new();
+    let file = fs::File::open(path).ok()?;
+    file.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
+    match interpreter(&head) {
+        Some(_) => None,
+        None => elf_obstacle(&head),
+    }
+}
+
+/// The program that runs a script, by its first line; behind `env` it is looked for in `PATH`.
+fn interpreter(head: &[u8]) -> Option<PathBuf> {
+    let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let text = std::str::from_utf8(line).ok()?;
+    let mut words = text.split_whitespace();
+    let path = PathBuf::from(words.next()?);
+    if path.file_name() != Some(OsStr::new("env")) {
+        return Some(path);
+    }
+    let name = words.find(|word| !word.starts_with('-') && !word.contains('='))?;
+    find(OsStr::new(name))
+}
+
+/// Whether the kernel gives a program rights of its own, which makes the dynamic linker ignore our variables. As root
+/// nobody gains any.
+#[allow(unsafe_code)]
+fn has_capabilities(path: &Path) -> bool {
+    if nix::unistd::geteuid().is_root() {
+        return false;
+    }
+    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()) else {
+        return false;
+    };
+    let name = c"security.capability";
+    // SAFETY: both names end with a zero byte, and nothing is written: a size of 0 only asks for the length.
+    unsafe { nix::libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
+}
+
+/// Another libibverbs that the program may open while it runs, since its own path (DT_RPATH) comes before ours. Only a
+/// library without its version in its name is looked for there: the other is loaded already when the program starts.
+pub(super) fn rival(path: &Path) -> Option<PathBuf> {
+    const DT_RPATH: u64 = 15;
+    const DT_RUNPATH: u64 = 29;
+    let cache = ReadCache::new(fs::File::open(path).ok()?);
+    let elf = object::File::parse(&cache).ok()?;
+    let dynamic = elf.section_by_name(".dynamic")?.data().ok()?;
+    let texts = elf.section_by_name(".dynstr")?.data().ok()?;
+    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or(0);
+    let value = |wanted: u64| {
+        let found = dynamic
+            .chunks_exact(16)
+            .find(|entry| word(&entry[..8]) == wanted)?;
+        let text = texts.get(usize::try_from(word(&found[8..])).ok()?..)?;
+        std::str::from_utf8(text.split(|byte| *byte == 0).next()?).ok()
+    };
+    if value(DT_RUNPATH).is_some() {
+        return None;
+    }
+    let origin = path.parent()?.to_str()?;
+    value(DT_RPATH)?
+        .split(':')
+        .map(|entry| {
+            Path::new(&entry.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)).join("libibverbs.so")
+        })
+        .find(|library| library.exists())
+}
+
+/// A libibverbs that is linked into the program itself: nothing can take its place.
+fn own_library(path: &Path) -> Option<String> {
+    const KNOWN: &[u8] = b"ibv_get_device_list";
+    let cache = ReadCache::new(fs::File::open(path).ok()?);
+    let elf = object::File::parse(&cache).ok()?;
+    let is_own = elf
+        .symbols()
+        .chain(elf.dynamic_symbols())
+        .any(|symbol| symbol.is_definition() && symbol.name_bytes() == Ok(KNOWN));
+    is_own.then(|| {
+        "libibverbs is linked into it statically, and nothing can take its place; link it to the shared library".into()
+    })
 }
 
 /// Program headers lie near the start of a program.
@@ -117,6 +214,27 @@ mod tests {
         let mut wild = whole;
         wild[32..40].fill(0xff);
         assert_eq!(elf_obstacle(&wild), None);
+    }
+
+    #[test]
+    fn the_interpreter_of_a_script_is_found() {
+        assert_eq!(interpreter(b"#!/bin/sh -e\nexit\n"), Some("/bin/sh".into()));
+        assert_eq!(
+            interpreter(b"#! /usr/bin/env -S A=b sh\n"),
+            find(OsStr::new("sh"))
+        );
+        assert_eq!(interpreter(b"#!"), None);
+        assert_eq!(interpreter(b"\x7fELF"), None);
+    }
+
+    #[test]
+    fn a_program_that_only_uses_libibverbs_has_none_of_its_own() {
+        assert_eq!(own_library(Path::new("/bin/sh")), None);
+        assert_eq!(own_library(Path::new("/no/such/program")), None);
+        assert_eq!(
+            own_library(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))),
+            None
+        );
     }
 
     #[test]

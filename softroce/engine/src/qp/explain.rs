@@ -102,7 +102,7 @@ impl Qp {
             .memory
             .remote(self.accessor(), remote.rkey, remote.addr, u64::from(length), need);
         let why = match found {
-            Err(MemoryFault::BadKey) => "no memory region or window has this rkey",
+            Err(MemoryFault::BadKey) => "wrong rkey, no memory region or window has it",
             Err(MemoryFault::WrongPd) => {
                 "the memory of this rkey is in another protection domain than the queue pair"
             }
