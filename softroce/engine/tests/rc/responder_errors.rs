@@ -1,6 +1,7 @@
 //! The responder error table, row by row: what the peer is told, what the owner is told, what stays untouched.
 
 use roce_wire::{Ieth, NakCode, Opcode, RKey, Syndrome};
+use softroce_engine::{Cause, Refusal};
 use verbs_api::{Access, EventKind, QpState, RemoteAddr, WcStatus};
 
 use crate::node::{BAD_RKEY, Connection, MEMORY_BYTES};
@@ -67,6 +68,14 @@ fn check(name: &str, connection: Connection, expected: &Expected, stimulus: impl
         expected.event.into_iter().collect::<Vec<_>>(),
         "{name}"
     );
+    // Why, in words, once.
+    let told: Vec<_> = std::iter::from_fn(|| raw.node.engine.poll_failure()).collect();
+    let refusals: Vec<_> = told
+        .iter()
+        .filter(|failure| matches!(failure.cause, Cause::Refused(_)))
+        .collect();
+    assert_eq!(refusals.len(), 1, "{name}: {told:?}");
+    assert_eq!((refusals[0].psn, refusals[0].qpn), (bad_psn, raw.qpn), "{name}");
     // In ERR it is silent, whatever comes.
     raw.plain(Opcode::RC_SEND_ONLY, bad_psn, b"again");
     raw.plain(Opcode::RC_SEND_ONLY, bad_psn + 1, b"more");
@@ -471,4 +480,32 @@ fn a_region_that_goes_in_the_middle_of_a_read_ends_it_with_a_nak() {
     assert_eq!(nak.ack(), (PSN + 4, Syndrome::Nak(NakCode::RemoteAccess), 1));
     assert_eq!(raw.state(), QpState::Err);
     assert_eq!(raw.node.qp_events(), [EventKind::QpAccessErr]);
+}
+
+#[test]
+fn the_words_name_lengths_and_keys() {
+    let mut raw = Raw::with(plain());
+    let sge = raw.node.sge(0, 100);
+    raw.node.recv(raw.now, raw.qpn, 50, &[sge]);
+    raw.plain(Opcode::RC_SEND_ONLY, PSN, &[0; 101]);
+    let failure = raw.node.engine.poll_failure().unwrap();
+    let told = Refusal::TooLong {
+        message: 101,
+        receive: 100,
+    };
+    assert_eq!(failure.cause, Cause::Refused(told));
+    assert!(
+        failure
+            .to_string()
+            .starts_with("a message is longer than its receive: at least 101 bytes from "),
+        "{failure}"
+    );
+    let mut raw = Raw::with(plain());
+    let target = RemoteAddr {
+        addr: raw.node.address(0),
+        rkey: verbs_api::RKey(BAD_RKEY),
+    };
+    raw.write(Opcode::RC_WRITE_ONLY, PSN, target, 1, b"x");
+    let failure = raw.node.engine.poll_failure().unwrap();
+    assert!(failure.to_string().starts_with("wrong rkey"), "{failure}");
 }
