@@ -6,7 +6,7 @@ use std::time::Duration;
 use e2e::bed::needs_program;
 use e2e::case::ensure;
 use e2e::listening::wait_for_listener;
-use e2e::process::Finished;
+use e2e::process::{Finished, Running};
 use e2e::{Bed, Case, Outcome, Program, Stop, compiled, softroce, tshark};
 use nix::sys::signal::Signal;
 
@@ -134,6 +134,17 @@ fn run(bed: &Bed, options: &[&str]) -> Result<Program, Stop> {
     Ok(bed.program(&bed.here, [softroce()?]).args(["run"]).args(options))
 }
 
+/// Waits until a program has printed something.
+fn printed(running: &Running, wanted: &str) -> Outcome {
+    for _ in 0..1000 {
+        if running.stdout().contains(wanted) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Err(Stop::fail(format!("no `{wanted}`: {}", running.report())))
+}
+
 fn first_line(finished: &Finished) -> &str {
     let mut lines = finished.stderr.lines();
     lines
@@ -192,6 +203,9 @@ fn killed_peer() -> Outcome {
     let port = (port, port.to_string());
     let words = [
         "--",
+        // What it prints goes to a file, line by line all the same.
+        "stdbuf",
+        "-oL",
         "ibv_rc_pingpong",
         "-g",
         "0",
@@ -203,10 +217,7 @@ fn killed_peer() -> Outcome {
     let server = run(&bed, &[])?.args(words).start()?;
     wait_for_listener(&server, port.0)?;
     let client = run(&bed, &[])?.args(words).args(["127.0.0.1"]).start()?;
-    while !client.stdout().contains("remote address") {
-        ensure(!client.has_ended(), || client.report())?;
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    printed(&client, "remote address")?;
     std::thread::sleep(Duration::from_millis(100));
     server.signal(Signal::SIGKILL)?;
     let client = client.wait(LIMIT)?;
@@ -272,18 +283,9 @@ fn signals() -> Outcome {
     let bed = Bed::loopback()?;
     let script = "trap 'echo heard' USR1; echo ready; while :; do sleep 0.05; done";
     let running = run(&bed, &["--", "sh", "-c", script])?.start()?;
-    let printed = |wanted: &str| {
-        for _ in 0..1000 {
-            if running.stdout().contains(wanted) {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Err(Stop::fail(format!("no `{wanted}`: {}", running.report())))
-    };
-    printed("ready")?;
+    printed(&running, "ready")?;
     running.signal(Signal::SIGUSR1)?;
-    printed("heard")?;
+    printed(&running, "heard")?;
     running.signal(Signal::SIGTERM)?;
     let finished = running.wait(LIMIT)?;
     ensure(
@@ -371,23 +373,14 @@ fn ports() -> Outcome {
     needs_program("ibv_asyncwatch", "ibverbs-utils")?;
     let bed = Bed::loopback()?;
     let watching = run(&bed, &["--", "stdbuf", "-oL", "ibv_asyncwatch"])?.start()?;
-    let printed = |wanted: &str| {
-        for _ in 0..1000 {
-            if watching.stdout().contains(wanted) {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Err(Stop::fail(format!("no `{wanted}`: {}", watching.report())))
-    };
-    printed("async event FD")?;
+    printed(&watching, "async event FD")?;
     let run = watching.pid().to_string();
     for (state, event) in [("down", "IBV_EVENT_PORT_ERR"), ("up", "IBV_EVENT_PORT_ACTIVE")] {
         bed.program(&bed.here, [softroce()?])
             .args(["port", state, "--run", &run])
             .finish(LIMIT)?
             .succeeded()?;
-        printed(event)?;
+        printed(&watching, event)?;
     }
     Ok(())
 }

@@ -503,7 +503,7 @@ fn the_words_name_lengths_and_keys() {
     let mut raw = Raw::with(plain());
     let target = RemoteAddr {
         addr: raw.node.address(0),
-        rkey: verbs_api::RKey(BAD_RKEY),
+        rkey: BAD_RKEY,
     };
     raw.write(Opcode::RC_WRITE_ONLY, PSN, target, 1, b"x");
     let failure = raw.node.engine.poll_failure().unwrap();
