@@ -86,7 +86,7 @@ check_needed() {
 third_party() {
   sources=${CARGO_HOME:-$HOME/.cargo}/registry/src
   (cd "$top" && cargo tree --locked -e normal --prefix none --format '{p} | {l}' \
-    --target "$arch-unknown-linux-gnu") | sed 's/ (\*)$//' | grep -v ' (/' | sort -u |
+    --target "$arch-unknown-linux-gnu") | sed 's/ (\*)$//; /^$/d; / (\//d' | sort -u |
     while read -r crate crate_version rest; do
       case $rest in *proc-macro*) continue;; esac
       printf '==== %s %s: %s\n\n' "$crate" "${crate_version#v}" "${rest##*| }"
