@@ -3,7 +3,7 @@
 #
 #   release.sh [--glibc VERSION] [--from DIR] [--out DIR]
 #
-#   --glibc VERSION  link for this glibc or newer, such as 2.17; needs zig: pip install cargo-zigbuild ziglang
+#   --glibc VERSION  link for this glibc or newer, such as 2.28; needs zig: pip install cargo-zigbuild ziglang
 #                    (without it, the archive needs about the glibc of this machine)
 #   --from DIR       pack what lies built in DIR in place of building it
 #   --out DIR        where the archive gets to; dist when not named
@@ -82,6 +82,13 @@ check_needed() {
   done
 }
 
+# Fails if file $1 takes a function from whatever library has it, which tells nothing of the oldest one that does: a
+# linker for an old glibc leaves so what that glibc has not.
+check_versions() {
+  names=$(objdump -T "$1" | sed -n 's/^[0-9a-f]* \(g\| \) *[A-Z]*  *\*UND\*\t[0-9a-f]* *\([^ ()]*\)$/\2/p')
+  [ -z "$names" ] || fail "$1 needs, in no version: $names"
+}
+
 # The licences of all that is compiled in.
 third_party() {
   sources=${CARGO_HOME:-$HOME/.cargo}/registry/src
@@ -106,6 +113,7 @@ for file in "$stage/$name"/bin/* "$stage/$name"/lib/softroce/*.so; do
   # The names of functions stay, for backtraces.
   strip --strip-debug "$file"
   check_needed "$file"
+  check_versions "$file"
   oldest=$(printf '%s\n%s\n' "$oldest" "$(glibc_of "$file")" | sort -V | tail -n 1)
 done
 third_party >"$stage/$name/share/doc/softroce/LICENSES-THIRD-PARTY"

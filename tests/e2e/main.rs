@@ -10,6 +10,7 @@ mod captures;
 mod conformance;
 mod crowds;
 mod groups;
+mod install;
 mod many_processes;
 mod pauses;
 mod peers;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         captures::cases(),
         verbs_tools::cases(),
         port_events::cases(),
+        install::cases(),
         bad_arguments::cases(),
         rxe::cases(),
     ];

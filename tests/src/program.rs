@@ -12,7 +12,7 @@ use crate::scratch::Scratch;
 /// The shared object that `softroce run` preloads lies beside the command.
 const DROPIN: &str = "libsoftroce_dropin.so";
 
-/// Where copies for the unprivileged user are, if any were needed.
+/// Where copies for the unprivileged user are, if any were needed, and what else is kept for several cases.
 static STAGED: Mutex<Vec<Scratch>> = Mutex::new(Vec::new());
 
 /// The path of the `softroce` command.
@@ -32,7 +32,13 @@ pub fn softroce() -> Result<&'static Path, Stop> {
     found.as_deref().map_err(Stop::fail)
 }
 
-/// Removes the copies; for the end of `main`, where no test runs any more.
+/// Keeps a directory until [`remove_copies`]: what several cases use is made once.
+pub fn keep(scratch: Scratch) -> Result<(), Stop> {
+    STAGED.lock().map_err(Stop::fail)?.push(scratch);
+    Ok(())
+}
+
+/// Removes the copies and what is kept; for the end of `main`, where no test runs any more.
 pub fn remove_copies() {
     if let Ok(mut staged) = STAGED.lock() {
         staged.clear();
