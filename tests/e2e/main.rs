@@ -9,8 +9,10 @@ mod bandwidth;
 mod captures;
 mod conformance;
 mod crowds;
+mod forks;
 mod groups;
 mod install;
+mod lid_addressing;
 mod many_processes;
 mod pauses;
 mod peers;
@@ -39,6 +41,8 @@ fn main() -> ExitCode {
         bandwidth::cases(),
         captures::cases(),
         verbs_tools::cases(),
+        forks::cases(),
+        lid_addressing::cases(),
         port_events::cases(),
         install::cases(),
         bad_arguments::cases(),
