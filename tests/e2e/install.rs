@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use e2e::bed::{is_root, needs_program, needs_root};
+use e2e::bed::{NOBODY, is_root, needs_program, needs_root};
 use e2e::case::ensure;
 use e2e::listening::wait_for_listener;
 use e2e::program::{keep, repository};
@@ -18,7 +18,7 @@ use crate::pingpong::free_port;
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// What a project's CI may take, from a clean folder to its last test.
-const CI_SECONDS_MAX: u64 = 20;
+const CI_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// All cases of this file.
 pub fn cases() -> Vec<Case> {
@@ -347,25 +347,36 @@ fn example(namespaces: Namespaces) -> Outcome {
             &|words| bed.program_without_user_namespaces(&bed.here, words)
         }
     };
-    let project = repository().join("contrib/cmake-example");
     let archive = archive()?.display().to_string();
-    let checkout = bed.scratch.file("checkout");
-    copy_folder(&project, &checkout)?;
-    if is_root() {
-        std::os::unix::fs::chown(&checkout, Some(e2e::bed::NOBODY), Some(e2e::bed::NOBODY))
-            .map_err(Stop::fail)?;
+    // A busy machine gets a second try.
+    let mut seconds = Vec::new();
+    for checkout in ["checkout", "checkout-again"] {
+        let took = example_in(&bed, starter, &archive, &bed.scratch.file(checkout))?;
+        if took < CI_TIME_MAX {
+            return Ok(());
+        }
+        seconds.push(took);
     }
+    Err(Stop::Fail(format!(
+        "the example took {seconds:?}, over {CI_TIME_MAX:?}"
+    )))
+}
 
+/// Runs the example once in `checkout`, which is made for it; returns the time that it took.
+fn example_in(bed: &Bed, starter: &Starter, archive: &str, checkout: &Path) -> Result<Duration, Stop> {
+    let project = repository().join("contrib/cmake-example");
+    copy_folder(&project, checkout)?;
+    if is_root() {
+        chown(checkout, Some(NOBODY), Some(NOBODY))?;
+    }
     let begun = Instant::now();
-    let environment = [("SOFTROCE_ARCHIVE", archive.as_str())];
-    let mut job = Job::new(&bed, starter, &checkout, &environment, LIMIT)?;
+    let environment = [("SOFTROCE_ARCHIVE", archive)];
+    let mut job = Job::new(bed, starter, checkout, &environment, LIMIT)?;
     let printed = job.run(&project.join(".github/workflows/ci.yml"))?;
-    let seconds = begun.elapsed().as_secs();
+    let took = begun.elapsed();
     ensure(
         printed.contains("100% tests passed, 0 tests failed out of 6"),
         || format!("not all tests of the example passed:\n{printed}"),
     )?;
-    ensure(seconds < CI_SECONDS_MAX, || {
-        format!("the example took {seconds} s, over {CI_SECONDS_MAX}:\n{printed}")
-    })
+    Ok(took)
 }

@@ -49,7 +49,7 @@ impl<'a> Job<'a> {
         limit: Duration,
     ) -> Result<Self, Stop> {
         let bin = bed.scratch.file("stand-ins");
-        fs::create_dir(&bin)?;
+        fs::create_dir_all(&bin)?;
         let sudo = bin.join("sudo");
         fs::write(&sudo, include_str!("workflow/sudo.sh"))?;
         fs::set_permissions(&sudo, Permissions::from_mode(0o755))?;
