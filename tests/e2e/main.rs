@@ -14,12 +14,15 @@ mod groups;
 mod install;
 mod lid_addressing;
 mod many_processes;
+mod paths;
 mod pauses;
 mod peers;
 mod pingpong;
 mod port_events;
+mod pyverbs;
 mod rxe;
 mod targets;
+mod ucx;
 mod verbs_tools;
 
 use std::process::ExitCode;
@@ -43,8 +46,11 @@ fn main() -> ExitCode {
         verbs_tools::cases(),
         forks::cases(),
         lid_addressing::cases(),
+        paths::cases(),
+        ucx::cases(),
         port_events::cases(),
         install::cases(),
+        pyverbs::cases(),
         bad_arguments::cases(),
         rxe::cases(),
     ];
