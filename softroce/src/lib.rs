@@ -47,6 +47,7 @@ pub use context::Context;
 pub use cq::Cq;
 pub use device::{Device, DeviceCounters};
 pub use dm::Dm;
+pub use exit::send_what_waits;
 pub use fabric::{Endpoint, Fabric, FabricCounters, HeaderFields, Trains, UdpFabric, UdpOptions};
 pub use mr::Mr;
 pub use mw::Mw;
