@@ -132,17 +132,6 @@ impl Cq {
 }
 
 impl CqInner {
-    /// Move completions from the ring to `out`; how many.
-    fn take(&self, out: &mut [Wc]) -> usize {
-        let mut taken = 0;
-        while taken < out.len() {
-            let Some(wc) = self.ring.pop() else { break };
-            out[taken] = wc;
-            taken += 1;
-        }
-        taken
-    }
-
     /// After an empty poll: be polite.
     fn found_nothing(&self) {
         let empty = self.empty.load(Ordering::Relaxed).wrapping_add(1);
@@ -220,7 +209,7 @@ impl verbs_api::CompletionQueue for Cq {
     fn poll(&self, out: &mut [Wc]) -> Result<usize> {
         let inner = &*self.inner;
         inner.device.check_owner()?;
-        let mut taken = inner.take(out);
+        let mut taken = inner.ring.take(out);
         if inner.device.mode != ProgressMode::Auto {
             return Ok(taken);
         }
@@ -233,7 +222,7 @@ impl verbs_api::CompletionQueue for Cq {
         }
         inner.from_ring.store(0, Ordering::Relaxed);
         inner.device.poll_round();
-        taken += inner.take(&mut out[taken..]);
+        taken += inner.ring.take(&mut out[taken..]);
         if taken == 0 {
             inner.found_nothing();
         } else {
