@@ -17,6 +17,7 @@ mod pauses;
 mod peers;
 mod pingpong;
 mod port_events;
+mod rights;
 mod rxe;
 mod targets;
 mod verbs_tools;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         verbs_tools::cases(),
         forks::cases(),
         lid_addressing::cases(),
+        rights::cases(),
         port_events::cases(),
         bad_arguments::cases(),
         rxe::cases(),

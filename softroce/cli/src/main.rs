@@ -9,7 +9,6 @@ mod decode;
 mod device;
 mod devices;
 mod endpoint;
-mod log;
 mod output;
 mod perf;
 mod pingpong;
@@ -57,7 +56,7 @@ fn message(error: &anyhow::Error) -> String {
 
 fn main() -> ExitCode {
     compare::pin_as_asked();
-    log::start();
+    softroce_log::start();
     let done = match Cli::parse().command {
         Command::Devices(devices) => devices.run().map(|()| ExitCode::SUCCESS),
         Command::Run(run) => run.run(),

@@ -96,7 +96,7 @@ impl Registry {
         if let Some(registry) = unsafe { current.as_ref() }.filter(|registry| registry.process == process) {
             return Ok(registry);
         }
-        crate::log::start();
+        softroce_log::start();
         let provider = Softroce::new(Options::from_env()?)?;
         let devices = provider.devices()?;
         let devices = devices

@@ -1,4 +1,5 @@
-//! Logs of the libraries, on standard error.
+//! Logs of the libraries, on standard error: one subscriber for the command and the shared object.
+#![forbid(unsafe_code)]
 
 use std::io;
 
@@ -8,7 +9,7 @@ use tracing_subscriber::filter::LevelFilter;
 const VARIABLE: &str = "SOFTROCE_LOG";
 
 /// Begin to print them. A value that means nothing counts as unset.
-pub(crate) fn start() {
+pub fn start() {
     let level = std::env::var(VARIABLE).ok().and_then(|text| text.parse().ok());
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(level.unwrap_or(LevelFilter::WARN))
