@@ -11,15 +11,19 @@ mod conformance;
 mod crowds;
 mod forks;
 mod groups;
+mod install;
 mod lid_addressing;
 mod many_processes;
+mod paths;
 mod pauses;
 mod peers;
 mod pingpong;
 mod port_events;
+mod pyverbs;
 mod rights;
 mod rxe;
 mod targets;
+mod ucx;
 mod verbs_tools;
 
 use std::process::ExitCode;
@@ -44,7 +48,11 @@ fn main() -> ExitCode {
         forks::cases(),
         lid_addressing::cases(),
         rights::cases(),
+        paths::cases(),
+        ucx::cases(),
         port_events::cases(),
+        install::cases(),
+        pyverbs::cases(),
         bad_arguments::cases(),
         rxe::cases(),
     ];

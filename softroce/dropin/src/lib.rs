@@ -25,6 +25,7 @@ mod import;
 // The unit tests are a program, which keeps the end of its own C library.
 #[cfg(not(test))]
 mod leaving;
+mod log;
 mod memory;
 mod post;
 mod qp;

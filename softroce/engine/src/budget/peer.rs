@@ -63,6 +63,8 @@ impl Socket {
 pub(crate) struct Peer {
     pub(super) socket: Socket,
     wakefulness: Wakefulness,
+    /// When the first queue pair came that leads there.
+    joined_at: Time,
     /// When something last came from there.
     pub(super) heard_at: Time,
     /// How many queue pairs lead there.
@@ -90,6 +92,7 @@ impl Peer {
         Peer {
             socket,
             wakefulness: Wakefulness::Awake,
+            joined_at: now,
             heard_at: now,
             users: 0,
             window,
@@ -135,6 +138,11 @@ impl Peer {
     pub(crate) fn note_heard(&mut self, now: Time) {
         self.heard_at = now;
         self.wakefulness = Wakefulness::Awake;
+    }
+
+    /// When something last came from there, if anything did.
+    pub(crate) fn heard_at(&self) -> Option<Time> {
+        (self.heard_at != self.joined_at).then_some(self.heard_at)
     }
 
     /// Whether a queue pair that has sent nothing and heard nothing since `quiet_since` may probe: something came from
