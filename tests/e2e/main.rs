@@ -11,6 +11,7 @@ mod conformance;
 mod crowds;
 mod forks;
 mod groups;
+mod install;
 mod lid_addressing;
 mod many_processes;
 mod paths;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         paths::cases(),
         ucx::cases(),
         port_events::cases(),
+        install::cases(),
         pyverbs::cases(),
         bad_arguments::cases(),
         rxe::cases(),
