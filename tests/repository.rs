@@ -28,6 +28,7 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
         &["roce-wire", "verbs-api", "verbs-sys", "softroce"],
         &[],
     ),
+    ("softroce-paths", &[], &[]),
     (
         "conformance",
         &["roce-wire", "verbs-api"],
@@ -157,6 +158,20 @@ fn no_file_names_the_folder_that_this_checkout_lies_in() {
                 file.display()
             );
         }
+    }
+}
+
+#[test]
+fn no_file_has_the_marks_of_a_merge_that_nobody_finished() {
+    let marks = ['<', '>'].map(|mark| format!("{} ", String::from(mark).repeat(7)));
+    for file in tracked_files() {
+        let Ok(text) = std::fs::read_to_string(&file) else {
+            continue;
+        };
+        let found = text
+            .lines()
+            .position(|line| marks.iter().any(|mark| line.starts_with(mark.as_str())));
+        assert_eq!(found, None, "{} has a mark, lines counted from 0", file.display());
     }
 }
 

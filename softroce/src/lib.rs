@@ -11,6 +11,7 @@
 pub mod clock;
 pub mod fabric;
 pub mod interfaces;
+pub mod journal;
 pub mod tap;
 
 mod ah;
@@ -18,6 +19,7 @@ mod card;
 mod channel;
 mod context;
 mod cq;
+mod description;
 mod device;
 mod dm;
 mod events;
@@ -45,8 +47,10 @@ pub use channel::Channel;
 pub use clock::{Clock, MonotonicClock};
 pub use context::Context;
 pub use cq::Cq;
+pub use description::DeviceDescription;
 pub use device::{Device, DeviceCounters};
 pub use dm::Dm;
+pub use exit::send_what_waits;
 pub use fabric::{Endpoint, Fabric, FabricCounters, HeaderFields, Trains, UdpFabric, UdpOptions};
 pub use mr::Mr;
 pub use mw::Mw;

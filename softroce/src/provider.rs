@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use verbs_api::{DeviceInfo, Error, ErrorKind, Gid, Provider, Result};
 
 use crate::ah::Ah;
-use crate::card::node_guid;
+use crate::card::{Card, node_guid};
 use crate::channel::Channel;
 use crate::clock::MonotonicClock;
 use crate::context::Context;
 use crate::cq::Cq;
+use crate::description::DeviceDescription;
 use crate::device::{Device, WeakDevice};
 use crate::dm::Dm;
 use crate::fabric::{Fabric, Trains, UdpFabric, UdpOptions};
@@ -83,6 +84,7 @@ impl Softroce {
         }
         let recording = Arc::new(Recording {
             path: options.capture.clone(),
+            last_in: options.capture_last.clone(),
             started: Mutex::new(None),
         });
         let slots = addresses.iter().enumerate().map(|(position, &address)| Slot {
@@ -117,9 +119,34 @@ impl Softroce {
             slots: slots.collect(),
         }
     }
+
+    /// What its devices are, without opening those on addresses.
+    ///
+    /// # Errors
+    /// The kernel does not tell its interfaces.
+    pub fn describe(&self) -> Result<Vec<DeviceDescription>> {
+        self.slots.iter().map(Slot::describe).collect()
+    }
 }
 
 impl Slot {
+    fn describe(&self) -> Result<DeviceDescription> {
+        let name = &self.info.name;
+        match &self.source {
+            Source::Address { address, .. } => DeviceDescription::of_address(name, *address),
+            Source::Ready(device) => {
+                let look = |card: &Card| DeviceDescription {
+                    name: name.clone(),
+                    attr: card.engine.device_attr(),
+                    port: card.engine.port_attr(),
+                    gids: card.engine.gid_table().to_vec(),
+                    interface: None,
+                };
+                device.shared().look(look)
+            }
+        }
+    }
+
     fn device(&self) -> Result<Device> {
         let (address, options, recording, open) = match &self.source {
             Source::Ready(device) => return Ok(device.clone()),
@@ -151,15 +178,20 @@ impl Slot {
 
 /// The capture file that all devices of a provider share; made when the first of them opens.
 struct Recording {
+    /// Everything into this file.
     path: Option<PathBuf>,
+    /// Or the last packets into files in this directory.
+    last_in: Option<PathBuf>,
     /// With the generation (see [`fork`]) of the process that made it.
     started: Mutex<Option<(u32, Capture)>>,
 }
 
 impl Recording {
-    /// The capture, if one is wanted. A forked child writes beside its parent's file, never into it.
+    /// The capture, if one is wanted. A forked child adds to its parent's file.
     fn capture(&self) -> Result<Option<Capture>> {
-        let Some(path) = &self.path else { return Ok(None) };
+        if self.path.is_none() && self.last_in.is_none() {
+            return Ok(None);
+        }
         let generation = fork::generation();
         // A holder in the parent at the moment of a fork never lets go in the child; there the capture is left out.
         let Ok(mut started) = self.started.try_lock() else {
@@ -168,16 +200,14 @@ impl Recording {
                 "the capture is being opened by another thread",
             ));
         };
-        let path = match &*started {
-            Some((of, capture)) if *of == generation => return Ok(Some(capture.clone())),
-            Some(_) => {
-                let mut beside = path.clone().into_os_string();
-                beside.push(format!(".{}", std::process::id()));
-                PathBuf::from(beside)
-            }
-            None => path.clone(),
+        let clock = Arc::new(MonotonicClock);
+        let capture = match (&*started, &self.path, &self.last_in) {
+            (Some((of, capture)), ..) if *of == generation => return Ok(Some(capture.clone())),
+            (Some(_), Some(path), _) => Capture::add_to(path, clock)?,
+            (None, Some(path), _) => Capture::create(path, clock)?,
+            (_, None, Some(directory)) => Capture::last(directory, clock)?,
+            (_, None, None) => return Ok(None),
         };
-        let capture = Capture::create(&path, Arc::new(MonotonicClock))?;
         *started = Some((generation, capture.clone()));
         Ok(Some(capture))
     }

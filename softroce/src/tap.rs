@@ -6,9 +6,9 @@
 //! or not it took them.
 //!
 //! The file is complete after every call of [`send`](Fabric::send) and [`recv`](Fabric::recv) that moved packets, so
-//! a process may exit or be killed at any moment. A disk that fills up ends the recording, not the traffic.
+//! a process may exit or be killed at any moment. What is written at a time is whole, and goes to the end of the file, so
+//! that the processes of a job may record into one. A disk that fills up ends the recording, not the traffic.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::ops::Range;
@@ -27,10 +27,16 @@ use crate::clock::Clock;
 use crate::fabric::{Fabric, FabricCounters};
 use frame::{FRAME_BYTES_MAX, FrameBuilder, Headers};
 
+mod file;
 mod frame;
+
+use file::Contents;
+pub use file::LAST_BYTES;
 
 /// Bytes collected before they are written.
 const BUFFER_BYTES: usize = 1 << 18;
+/// What a packet takes besides its bytes, at most.
+const BLOCK_BYTES: usize = 64;
 /// Hop limit of packets that leave it to the system.
 const HOP_LIMIT_DEFAULT: u8 = 64;
 
@@ -52,24 +58,55 @@ impl std::fmt::Debug for Capture {
 }
 
 impl Capture {
-    /// Create the file, or empty it. `%p` in its name becomes the number of the process, so that several processes
-    /// can be told the same name. Times are those of the clock, moved to now.
+    /// Create the file, or empty it unless another process is recording there: then add to it. `%p` in its name becomes
+    /// the number of the process. Times are those of the clock, moved to now.
     ///
     /// # Errors
     /// The file cannot be created or written.
     pub fn create(path: &FilePath, clock: Arc<dyn Clock>) -> Result<Self> {
+        Capture::open(path, Contents::Replace, clock)
+    }
+
+    /// As [`create`](Self::create), but keep what is in the file.
+    ///
+    /// # Errors
+    /// The file cannot be created or written.
+    pub fn add_to(path: &FilePath, clock: Arc<dyn Clock>) -> Result<Self> {
+        Capture::open(path, Contents::Keep, clock)
+    }
+
+    fn open(path: &FilePath, contents: Contents, clock: Arc<dyn Clock>) -> Result<Self> {
         let path = PathBuf::from(
             path.to_string_lossy()
                 .replace("%p", &std::process::id().to_string()),
         );
+        let file = file::open_shared(&path, contents);
+        Capture::into_file(&path, file.map(|file| Box::new(file) as _), clock)
+    }
+
+    /// Keep the last packets of this process in two files in `directory`, of which the older one is written anew when
+    /// the other is full: [`LAST_BYTES`] together at most.
+    ///
+    /// # Errors
+    /// The files cannot be created or written.
+    pub fn last(directory: &FilePath, clock: Arc<dyn Clock>) -> Result<Self> {
+        let output = file::Rotating::create(directory);
+        Capture::into_file(directory, output.map(|output| Box::new(output) as _), clock)
+    }
+
+    fn into_file(
+        path: &FilePath,
+        output: io::Result<Box<dyn Write + Send>>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
         let failed =
             |error| Error::system(format!("cannot write the capture file {}", path.display()), error);
-        let file = File::create(&path).map_err(failed)?;
+        let output = output.map_err(failed)?;
         let epoch_ns = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_nanos() as u64);
         let epoch_offset_ns = epoch_ns.saturating_sub(clock.now().as_nanos());
-        let capture = Capture::write_to(Box::new(file), clock, epoch_offset_ns).map_err(failed)?;
+        let capture = Capture::write_to(output, clock, epoch_offset_ns).map_err(failed)?;
         Ok(capture)
     }
 
@@ -91,6 +128,7 @@ impl Capture {
         let recorder = Recorder {
             writer: Some(writer),
             frame: FrameBuilder::new(),
+            unwritten: 0,
         };
         Ok(Capture {
             shared: Arc::new(Mutex::new(recorder)),
@@ -242,6 +280,8 @@ struct Recorder {
     /// `None` after an error.
     writer: Option<NgWriter<Sink>>,
     frame: FrameBuilder,
+    /// Bytes in the buffer, or somewhat more.
+    unwritten: usize,
 }
 
 impl std::fmt::Debug for Recorder {
@@ -254,16 +294,22 @@ impl std::fmt::Debug for Recorder {
 
 impl Recorder {
     fn record(&mut self, now_ns: u64, headers: &Headers, packet: &[u8]) {
+        if self.unwritten + FRAME_BYTES_MAX + BLOCK_BYTES > BUFFER_BYTES {
+            // Whole blocks are written at a time: other processes may write to the file as well.
+            self.flush();
+        }
         let Some(writer) = &mut self.writer else { return };
         let Some(frame) = self.frame.build(headers, packet) else {
             return;
         };
+        self.unwritten += frame.len() + BLOCK_BYTES;
         if let Err(error) = writer.write(now_ns, frame, None) {
             self.give_up(&error);
         }
     }
 
     fn flush(&mut self) {
+        self.unwritten = 0;
         if let Some(Err(error)) = self.writer.as_mut().map(NgWriter::flush) {
             self.give_up(&error);
         }
@@ -304,7 +350,7 @@ impl Write for Sink {
 }
 
 // A packet never has to bypass the buffer.
-const _: () = assert!(FRAME_BYTES_MAX < BUFFER_BYTES);
+const _: () = assert!(FRAME_BYTES_MAX + BLOCK_BYTES < BUFFER_BYTES);
 
 #[cfg(test)]
 mod tests;

@@ -62,10 +62,14 @@ fn run(shared: &Shared, bells: &Bells) {
         poll_entry(bells.timer.as_fd().as_raw_fd()),
         poll_entry(bells.waker.as_fd().as_raw_fd()),
     ];
+    entries.extend(shared.ear.as_ref().map(|ear| poll_entry(ear.fd())));
+    // What ends a rest in which a polling program is watched.
+    let watched = entries.len();
     entries.extend(guard.fds().into_iter().map(poll_entry));
     shared.leave(guard);
     const TIMER: usize = 0;
     const WAKER: usize = 1;
+    const EAR: usize = 2;
     let mut spin = Spin::new();
     let mut answers = Answers::default();
     let mut entry = Entry::Regular;
@@ -75,8 +79,8 @@ fn run(shared: &Shared, bells: &Bells) {
         match next {
             Next::Spin => continue,
             Next::Watch => {
-                wait_readable(&mut entries[..=WAKER], None);
-                if entries[WAKER].revents == 0 {
+                wait_readable(&mut entries[..watched], None);
+                if entries[TIMER].revents != 0 {
                     entry = Entry::TakesOver;
                 }
             }
@@ -90,6 +94,11 @@ fn run(shared: &Shared, bells: &Bells) {
         }
         if entries[WAKER].revents != 0 {
             bells.waker.lower();
+        }
+        if let Some(ear) = &*shared.ear
+            && entries[EAR].revents != 0
+        {
+            ear.answer(shared);
         }
     }
 }

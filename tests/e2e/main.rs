@@ -9,14 +9,21 @@ mod bandwidth;
 mod captures;
 mod conformance;
 mod crowds;
+mod forks;
 mod groups;
+mod install;
+mod lid_addressing;
 mod many_processes;
+mod paths;
 mod pauses;
 mod peers;
 mod pingpong;
 mod port_events;
+mod pyverbs;
+mod rights;
 mod rxe;
 mod targets;
+mod ucx;
 mod verbs_tools;
 
 use std::process::ExitCode;
@@ -38,7 +45,14 @@ fn main() -> ExitCode {
         bandwidth::cases(),
         captures::cases(),
         verbs_tools::cases(),
+        forks::cases(),
+        lid_addressing::cases(),
+        rights::cases(),
+        paths::cases(),
+        ucx::cases(),
         port_events::cases(),
+        install::cases(),
+        pyverbs::cases(),
         bad_arguments::cases(),
         rxe::cases(),
     ];

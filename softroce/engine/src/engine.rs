@@ -3,10 +3,11 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::ops::Range;
 
 use verbs_api::{
-    Access, AtomicCap, DeviceAttr, EventKind, GidEntry, LinkLayer, Mtu, PortAttr, PortState, QpCap, QpType,
-    Result, SqSigType, device_caps,
+    Access, Advice, AtomicCap, DeviceAttr, EventKind, GidEntry, LinkLayer, Mtu, PortAttr, PortState, QpCap,
+    QpType, Result, Sge, SqSigType, device_caps,
 };
 
 use crate::budget::{Peers, ReadBudget};
@@ -20,7 +21,10 @@ use crate::qp_table::QpTable;
 use crate::shared::Shared;
 use crate::srq::SharedReceiveQueues;
 use crate::xrc::XrcDomains;
-use crate::{Config, Counters, CqId, EngineEvent, MrId, MrInfo, PdId, PortConfig, SrqId, Time, XrcDomainId};
+use crate::{
+    Config, Counters, CqId, EngineEvent, Failure, MrId, MrInfo, PdId, PortConfig, SrqId, Time, Waiting,
+    XrcDomainId,
+};
 
 mod address;
 mod capabilities;
@@ -138,6 +142,7 @@ impl Engine {
             srqs: SharedReceiveQueues::new(config.qpn_base, config.qpn_count),
             counters: Counters::default(),
             events: VecDeque::new(),
+            failures: Default::default(),
             timers: Default::default(),
             peers: Peers::new(config.initial_window_bytes),
             pacer: Pacer::new(),
@@ -314,6 +319,14 @@ impl Engine {
         self.shared.memory.register(&mut self.pds, pd, host, iova, access)
     }
 
+    /// Where the bytes of an entry are that a program gives advice about: of a region that is on demand.
+    ///
+    /// # Errors
+    /// EFAULT: a key that opens nothing here or does not grant writing, bytes outside. EINVAL: not on demand.
+    pub fn advised(&self, pd: PdId, advice: Advice, sge: &Sge) -> Result<Range<usize>> {
+        self.shared.memory.advised(pd, advice, sge)
+    }
+
     /// The null region: any address, reads as zeros, swallows writes; local use only.
     pub fn alloc_null_mr(&mut self, pd: PdId) -> Result<MrInfo> {
         self.shared.memory.register_null(&mut self.pds, pd)
@@ -352,6 +365,18 @@ impl Engine {
     /// The next event for the driver to pass on.
     pub fn poll_event(&mut self) -> Option<EngineEvent> {
         self.shared.events.pop_front()
+    }
+
+    /// The next failure that was noted, for a person to read. Those that nobody takes are forgotten in time.
+    pub fn poll_failure(&mut self) -> Option<Failure> {
+        self.shared.failures.take()
+    }
+
+    /// What each queue pair waits for at `now`.
+    pub fn waiting(&mut self, now: Time) -> Vec<Waiting> {
+        self.shared.now = now;
+        let shared = &self.shared;
+        self.qps.iter_mut().map(|qp| qp.waiting(shared)).collect()
     }
 
     /// The driver's receive buffer is filling up (or no longer): ask senders to slow down.
