@@ -20,6 +20,7 @@ mod peers;
 mod pingpong;
 mod port_events;
 mod pyverbs;
+mod rights;
 mod rxe;
 mod targets;
 mod ucx;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         verbs_tools::cases(),
         forks::cases(),
         lid_addressing::cases(),
+        rights::cases(),
         paths::cases(),
         ucx::cases(),
         port_events::cases(),
