@@ -11,6 +11,7 @@ mod conformance;
 mod crowds;
 mod forks;
 mod groups;
+mod install;
 mod lid_addressing;
 mod many_processes;
 mod paths;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         ucx::cases(),
         port_events::cases(),
         pyverbs::cases(),
+        install::cases(),
         bad_arguments::cases(),
         rxe::cases(),
     ];
