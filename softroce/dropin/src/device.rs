@@ -97,7 +97,8 @@ impl Registry {
         if let Some(registry) = unsafe { current.as_ref() }.filter(|registry| registry.process == process) {
             return Ok(registry);
         }
-        crate::log::start();
+        crate::log::start()?;
+        softroce::journal::start();
         let provider = Softroce::new(Options::from_env()?)?;
         let devices = provider.devices()?;
         let devices = devices

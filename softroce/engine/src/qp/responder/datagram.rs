@@ -7,6 +7,7 @@ use roce_wire::grh::GRH_LEN;
 use roce_wire::{Operation, Packet, pad_len};
 use verbs_api::{WcOpcode, WcStatus};
 
+use crate::failure::{Cause, DropReason, Refusal};
 use crate::qp::Qp;
 use crate::shared::Shared;
 
@@ -24,11 +25,17 @@ impl Qp {
         }
         let Some(next) = self.receives.next(shared) else {
             shared.counters.dropped_no_receive += 1;
+            self.note_once(shared, bth.psn.value(), Cause::Dropped(DropReason::NoReceive));
             return;
         };
         let byte_len = GRH_LEN + payload.len();
         if byte_len as u64 > next.capacity {
             shared.counters.dropped_unserved += 1;
+            let refusal = Refusal::TooLong {
+                message: byte_len as u64,
+                receive: next.capacity,
+            };
+            self.note_once(shared, bth.psn.value(), Cause::Refused(refusal));
             return;
         }
         self.receives.begin(shared);
