@@ -11,6 +11,7 @@ pub mod case;
 pub mod listening;
 pub mod mutations;
 pub mod peer;
+pub mod perftest;
 pub mod process;
 pub mod program;
 pub mod scratch;
