@@ -25,8 +25,8 @@ program=${files[0]:-} record=${files[1]:-}
 program=$(realpath "$program") record=$(realpath "$record")
 shared=$(mktemp -d) || exit 1
 trap 'rm -rf "$shared"' EXIT
-cc -shared -fPIC -o "$shared/pretence.so" "$here/../src/perftest/pretence.c" || exit 1
+cc -shared -fPIC -o "$shared/shim.so" "$here/../src/perftest/shim.c" || exit 1
 cd "$here" || exit 1
 "$here/rxe-vm.sh" --no-siw --mtu 4200 --timeout "$timeout" "${cache[@]}" --share "$shared" --share "$(dirname "$program")" \
   --share "$(dirname "$record")" -- \
-  "$program" --pretence "$shared/pretence.so" --server 192.0.2.2 --jobs "$jobs" "$record"
+  "$program" --shim "$shared/shim.so" --server 192.0.2.2 --jobs "$jobs" "$record"

@@ -27,9 +27,9 @@ struct Cli {
     /// Where the server is called
     #[arg(long, default_value = "127.0.0.1")]
     server: String,
-    /// A library that makes perftest take the device for a card that it knows
+    /// The built `shim.c` of `e2e::perftest`
     #[arg(long)]
-    pretence: PathBuf,
+    shim: PathBuf,
     /// Combinations that run at once
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -91,7 +91,7 @@ fn work(cli: &Cli, wanted: &[Combination], next: &AtomicUsize, record: &Mutex<st
             program: &|words| Program::new(&scratch, words),
             device: &["-d", &cli.device, "-x", &cli.gid],
             server: &cli.server,
-            pretence: &cli.pretence,
+            shim: &cli.shim,
             iterations: cli.iterations,
             limit: Duration::from_secs(cli.limit),
         };

@@ -63,8 +63,8 @@ pub struct Bench<'a> {
     pub device: &'a [&'a str],
     /// The address at which the client calls the server.
     pub server: &'a str,
-    /// A library that makes perftest take the device for a card that it knows, for [`Interface::New`].
-    pub pretence: &'a Path,
+    /// The library of `shim.c`.
+    pub shim: &'a Path,
     /// Messages of each size.
     pub iterations: u32,
     /// How long a run may take that is not timed.
@@ -76,14 +76,13 @@ impl Bench<'_> {
     pub fn run(&self, combination: &Combination, port: u16) -> Result<Verdict, Stop> {
         let port_word = port.to_string();
         let iterations = self.iterations.to_string();
-        let pretending = format!(
-            "LD_PRELOAD={}${{LD_PRELOAD:+:$LD_PRELOAD}} exec \"$@\"",
-            self.pretence.display()
-        );
-        let mut words: Vec<&str> = match combination.interface {
-            Interface::Old => vec![],
-            Interface::New => vec!["sh", "-c", &pretending, "sh"],
+        let pretends = match combination.interface {
+            Interface::Old => "",
+            Interface::New => "SHIM_PRETENDS=1 ",
         };
+        let shim = self.shim.display();
+        let script = format!("{pretends}LD_PRELOAD={shim}${{LD_PRELOAD:+:$LD_PRELOAD}} exec \"$@\"");
+        let mut words = vec!["sh", "-c", &script, "sh"];
         words.extend(combination.words());
         words.extend(["-F", "-p", &port_word]);
         words.extend(self.device);
