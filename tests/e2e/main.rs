@@ -13,6 +13,7 @@ mod groups;
 mod many_processes;
 mod pauses;
 mod peers;
+mod perftest;
 mod pingpong;
 mod port_events;
 mod rxe;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         bandwidth::cases(),
         captures::cases(),
         verbs_tools::cases(),
+        perftest::cases(),
         port_events::cases(),
         bad_arguments::cases(),
         rxe::cases(),

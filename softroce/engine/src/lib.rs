@@ -45,6 +45,7 @@ mod timer;
 mod xrc;
 
 pub use batch::{Acks, Path, RxMeta, TxBatch, TxPacket};
+pub use budget::packet_cost;
 pub use config::{Config, PortConfig};
 pub use counters::Counters;
 pub use cq::CompletionRing;

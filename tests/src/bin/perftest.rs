@@ -34,10 +34,10 @@ struct Cli {
     #[arg(long, default_value_t = 2)]
     jobs: usize,
     /// Messages of each size
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 16)]
     iterations: u32,
     /// Seconds that a run may take
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 200)]
     limit: u64,
     /// Only combinations with these words
     #[arg(long, default_value = "")]
@@ -100,7 +100,10 @@ fn work(cli: &Cli, wanted: &[Combination], next: &AtomicUsize, record: &Mutex<st
         let verdict = bench
             .run(combination, port)
             .map_err(|stop| anyhow!("{combination}: {stop:?}"))?;
-        println!("{:6.1} s  {combination}: {verdict}", begun.elapsed().as_secs_f64());
+        println!(
+            "{:6.1} s  {combination}: {verdict}",
+            begun.elapsed().as_secs_f64()
+        );
         let mut record = record.lock().map_err(|_| anyhow!("a worker panicked"))?;
         writeln!(record, "{}", Record::line(combination, &verdict))?;
     }

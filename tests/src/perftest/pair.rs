@@ -16,6 +16,9 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Sizes that `-a` goes through up to one packet's, at least.
 const SIZES_OF_ALL: usize = 8;
 
+/// Messages of each size with `-a`, at most.
+const ITERATIONS_OF_ALL: u32 = 10;
+
 /// What came of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -75,7 +78,11 @@ impl Bench<'_> {
     /// Runs `combination`; the two ends meet at this TCP port.
     pub fn run(&self, combination: &Combination, port: u16) -> Result<Verdict, Stop> {
         let port_word = port.to_string();
-        let iterations = self.iterations.to_string();
+        let iterations = match combination.has("-a") {
+            true => self.iterations.min(ITERATIONS_OF_ALL),
+            false => self.iterations,
+        };
+        let iterations = iterations.to_string();
         let pretends = match combination.interface {
             Interface::Old => "",
             Interface::New => "SHIM_PRETENDS=1 ",
@@ -100,7 +107,9 @@ impl Bench<'_> {
         let client = (self.program)(&words).start()?;
         let Some(client) = ended(client, self.limit) else {
             let said = first_error(&server.stderr()).unwrap_or_default();
-            return Ok(Verdict::Fails(format!("the client hangs {said}").trim_end().to_owned()));
+            return Ok(Verdict::Fails(
+                format!("the client hangs {said}").trim_end().to_owned(),
+            ));
         };
         let Some(server) = ended(server, GRACE) else {
             return Ok(match judged(combination, &[&client]) {
@@ -178,16 +187,20 @@ fn is_consequence(line: &str) -> bool {
     .any(|words| line.contains(words))
 }
 
-/// The first line that tells of an error, if any does: rules, headings and warnings do not.
+/// The first line that tells of an error, if any does: rules, settings and remarks do not.
 fn first_error(text: &str) -> Option<String> {
+    const REMARKS: [&str; 6] = [
+        "---",
+        "***",
+        "WARNING",
+        "Device not recognized to implement inline feature",
+        "Max msg size in UD is MTU",
+        "Changing to this MTU",
+    ];
     let is_noise = |line: &&str| {
         let line = line.trim();
-        line.is_empty()
-            || line.starts_with("---")
-            || line.starts_with('*')
-            || line.to_ascii_lowercase().contains("warning")
-            || line.contains(" : ")
-            || line.contains("\t: ")
+        let is_setting = line.contains(" : ") || line.contains("\t: ");
+        line.is_empty() || is_setting || REMARKS.iter().any(|remark| line.starts_with(remark))
     };
     let line = text.lines().find(|line| !is_noise(line))?;
     Some(line.trim().replace('\t', " "))
