@@ -164,6 +164,16 @@ mod tests {
     }
 
     #[test]
+    fn nothing_leaves_while_too_much_lies_unread_at_a_peer() {
+        let mut pacer = Pacer::new();
+        pacer.note_unread(UNREAD_BYTES_MAX);
+        let later = pacer.admit(us(1), Sent::Nothing).unwrap_err();
+        assert!(later >= us(1) + UNREAD_LOOK_NS && later < us(2) + UNREAD_LOOK_NS);
+        pacer.note_unread(UNREAD_BYTES_MAX - 1);
+        assert_eq!(pacer.admit(later, Sent::Nothing), Ok(()));
+    }
+
+    #[test]
     fn after_a_burst_packets_leave_at_the_rate_of_the_wire() {
         let mut pacer = Pacer::new();
         let packets = send_until(&mut pacer, us(0), us(10_000));
