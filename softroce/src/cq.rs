@@ -132,17 +132,6 @@ impl Cq {
 }
 
 impl CqInner {
-    /// Move completions from the ring to `out`; how many.
-    fn take(&self, out: &mut [Wc]) -> usize {
-        let mut taken = 0;
-        while taken < out.len() {
-            let Some(wc) = self.ring.pop() else { break };
-            out[taken] = wc;
-            taken += 1;
-        }
-        taken
-    }
-
     /// After an empty poll: be polite.
     fn found_nothing(&self) {
         let empty = self.empty.load(Ordering::Relaxed).wrapping_add(1);
@@ -194,14 +183,15 @@ impl Object for Cq {
     /// EBUSY while a queue pair, or a clone of this handle, uses it. Waits until all its events that a program has taken
     /// are acknowledged.
     fn destroy(self) -> Result<(), Refused<Self>> {
+        if !self.inner.device.is_owned() {
+            return Ok(());
+        }
         match handle::into_sole_owner(self.inner, "completion queue", "a queue pair") {
             Ok(inner) => {
-                let (shared, owned) = (inner.shared.clone(), inner.device.is_owned());
+                let shared = inner.shared.clone();
                 drop(inner);
-                if owned {
-                    shared.events_unacknowledged.wait();
-                    shared.async_unacknowledged.wait();
-                }
+                shared.events_unacknowledged.wait();
+                shared.async_unacknowledged.wait();
                 Ok(())
             }
             Err(refused) => Err(refused.map(|inner| Cq { inner })),
@@ -219,7 +209,7 @@ impl verbs_api::CompletionQueue for Cq {
     fn poll(&self, out: &mut [Wc]) -> Result<usize> {
         let inner = &*self.inner;
         inner.device.check_owner()?;
-        let mut taken = inner.take(out);
+        let mut taken = inner.ring.take(out);
         if inner.device.mode != ProgressMode::Auto {
             return Ok(taken);
         }
@@ -232,7 +222,7 @@ impl verbs_api::CompletionQueue for Cq {
         }
         inner.from_ring.store(0, Ordering::Relaxed);
         inner.device.poll_round();
-        taken += inner.take(&mut out[taken..]);
+        taken += inner.ring.take(&mut out[taken..]);
         if taken == 0 {
             inner.found_nothing();
         } else {

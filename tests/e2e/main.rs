@@ -9,7 +9,9 @@ mod bandwidth;
 mod captures;
 mod conformance;
 mod crowds;
+mod forks;
 mod groups;
+mod lid_addressing;
 mod many_processes;
 mod pauses;
 mod peers;
@@ -40,6 +42,8 @@ fn main() -> ExitCode {
         captures::cases(),
         verbs_tools::cases(),
         perftest::cases(),
+        forks::cases(),
+        lid_addressing::cases(),
         port_events::cases(),
         bad_arguments::cases(),
         rxe::cases(),

@@ -8,7 +8,7 @@ use verbs_sys::*;
 use crate::context;
 use crate::entry::{number, pointer, value};
 use crate::handle::Handle;
-use crate::memory::PdHandle;
+use crate::memory::{self, PdHandle};
 
 type TdHandle = Handle<ibv_td, ()>;
 
@@ -66,6 +66,10 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
         // SAFETY: the caller's promise. The allocators are not needed: nothing lies in a program's memory.
         let below = unsafe { PdHandle::object(init.pd, "the protection domain") }?;
         let parent = below.parent_domain()?;
-        Ok(PdHandle::hand_out(ibv_pd { context, handle: 0 }, parent, ()))
+        // SAFETY: the caller's promise.
+        unsafe {
+            context::object(context)?;
+            Ok(memory::hand_out_pd(context, parent))
+        }
     })
 }
