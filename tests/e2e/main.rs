@@ -17,6 +17,7 @@ mod many_processes;
 mod paths;
 mod pauses;
 mod peers;
+mod perftest;
 mod pingpong;
 mod port_events;
 mod pyverbs;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         bandwidth::cases(),
         captures::cases(),
         verbs_tools::cases(),
+        perftest::cases(),
         forks::cases(),
         lid_addressing::cases(),
         paths::cases(),

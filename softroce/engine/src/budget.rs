@@ -42,8 +42,8 @@ const ANSWERED_WITHIN_NS: u64 = 1_000_000;
 /// Time between probes of queue pairs that are not answered while others are, ns: they have no room in the window.
 const PROBE_INTERVAL_NS: u64 = 2_000_000;
 
-/// What a packet of `len` bytes costs; `in_train` when it follows one of the same size and path.
-pub(crate) fn packet_cost(len: usize, in_train: bool) -> u32 {
+/// What a packet of `len` bytes costs the receiving socket, bytes; `in_train` when it follows one of the same size and path.
+pub fn packet_cost(len: usize, in_train: bool) -> u32 {
     let len = len as u32;
     if in_train {
         len + TRAIN_OVERHEAD_BYTES
