@@ -21,6 +21,7 @@ mod perftest;
 mod pingpong;
 mod port_events;
 mod pyverbs;
+mod rights;
 mod rxe;
 mod targets;
 mod ucx;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         lid_addressing::cases(),
         paths::cases(),
         ucx::cases(),
+        rights::cases(),
         port_events::cases(),
         pyverbs::cases(),
         install::cases(),

@@ -22,7 +22,7 @@ mod entry;
 mod faults;
 mod handle;
 mod import;
-mod log;
+mod leaving;
 mod memory;
 mod post;
 mod qp;
