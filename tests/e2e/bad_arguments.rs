@@ -143,24 +143,36 @@ pub fn cases() -> Vec<Case> {
             unwritable_capture,
         ),
         Case::new("a text file is refused as a capture", text_as_capture),
-        Case::new("a pingpong server and a perf client tell each other apart", || {
-            disagreeing_ends(
-                (&["pingpong"], &["pingpong", "perf"]),
-                (&["perf", "send", "lat"], &["pingpong", "perf"]),
-            )
-        }),
-        Case::new("a pingpong server that was told another transport than its client says so", || {
-            disagreeing_ends(
-                (&["pingpong", "--transport", "uc"], &["--transport", "uc", "ud"]),
-                (&["pingpong", "--transport", "ud"], &["peer"]),
-            )
-        }),
-        Case::new("a perf server that was told another transport than its client says so", || {
-            disagreeing_ends(
-                (&["perf", "send", "bw", "--transport", "rc"], &["--transport", "rc", "ud"]),
-                (&["perf", "send", "bw", "--transport", "ud"], &["peer"]),
-            )
-        }),
+        Case::new(
+            "a pingpong server and a perf client tell each other apart",
+            || {
+                disagreeing_ends(
+                    (&["pingpong"], &["pingpong", "perf"]),
+                    (&["perf", "send", "lat"], &["pingpong", "perf"]),
+                )
+            },
+        ),
+        Case::new(
+            "a pingpong server that was told another transport than its client says so",
+            || {
+                disagreeing_ends(
+                    (&["pingpong", "--transport", "uc"], &["--transport", "uc", "ud"]),
+                    (&["pingpong", "--transport", "ud"], &["peer"]),
+                )
+            },
+        ),
+        Case::new(
+            "a perf server that was told another transport than its client says so",
+            || {
+                disagreeing_ends(
+                    (
+                        &["perf", "send", "bw", "--transport", "rc"],
+                        &["--transport", "rc", "ud"],
+                    ),
+                    (&["perf", "send", "bw", "--transport", "ud"], &["peer"]),
+                )
+            },
+        ),
         Case::new("an empty file is refused as a capture", empty_capture),
         Case::new(
             "a capture that is cut short is decoded up to the cut and reported",

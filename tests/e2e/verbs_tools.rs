@@ -43,7 +43,10 @@ const RC: Pingpong = Pingpong {
         ),
         ("with a service level and few receives", &["-l", "3", "-r", "3"]),
         ("on demand", &["-o"]),
-        ("on demand with prefetching and awaited by events", &["-o", "-P", "-e"]),
+        (
+            "on demand with prefetching and awaited by events",
+            &["-o", "-P", "-e"],
+        ),
         ("implicitly on demand", &["-O"]),
         ("implicitly on demand with prefetching", &["-O", "-P"]),
     ],
@@ -109,7 +112,10 @@ pub fn cases() -> Vec<Case> {
             }
             Ok(())
         }),
-        Case::new("ibv devices and ibv devinfo show each of two devices", two_devices),
+        Case::new(
+            "ibv devices and ibv devinfo show each of two devices",
+            two_devices,
+        ),
         Case::new("a capture of a foreign program holds nothing malformed", captured),
     ];
     for which in PINGPONGS {
@@ -174,10 +180,18 @@ fn two_devices() -> Outcome {
         Ok(finished.stdout)
     };
     let listed = run(&["ibv_devices"])?;
-    ensure(listed.contains("softroce0") && listed.contains("softroce1"), || listed.clone())?;
-    for (device, gid) in [("softroce0", "::ffff:127.0.0.1"), ("softroce1", "::ffff:127.0.0.2")] {
+    ensure(
+        listed.contains("softroce0") && listed.contains("softroce1"),
+        || listed.clone(),
+    )?;
+    for (device, gid) in [
+        ("softroce0", "::ffff:127.0.0.1"),
+        ("softroce1", "::ffff:127.0.0.2"),
+    ] {
         let printed = run(&["ibv_devinfo", "-v", "-d", device, "-i", "1"])?;
-        ensure(printed.contains(device) && printed.contains(gid), || printed.clone())?;
+        ensure(printed.contains(device) && printed.contains(gid), || {
+            printed.clone()
+        })?;
     }
     Ok(())
 }

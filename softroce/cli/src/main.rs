@@ -63,7 +63,11 @@ fn main() -> ExitCode {
     compare::pin_as_asked();
     let command = Cli::parse().command;
     if let Err(error) = softroce_log::start() {
-        let _ = writeln!(io::stderr(), "softroce: {}", format_args!("{}: {error}", softroce_log::VARIABLE));
+        let _ = writeln!(
+            io::stderr(),
+            "softroce: {}",
+            format_args!("{}: {error}", softroce_log::VARIABLE)
+        );
         return ExitCode::from(WRONG_USE);
     }
     let done = match command {

@@ -97,7 +97,8 @@ impl Registry {
         if let Some(registry) = unsafe { current.as_ref() }.filter(|registry| registry.process == process) {
             return Ok(registry);
         }
-        softroce_log::start().map_err(|error| Error::invalid(format!("{}: {error}", softroce_log::VARIABLE)))?;
+        softroce_log::start()
+            .map_err(|error| verbs_api::Error::invalid(format!("{}: {error}", softroce_log::VARIABLE)))?;
         softroce::journal::start();
         let provider = Softroce::new(Options::from_env()?)?;
         let devices = provider.devices()?;

@@ -16,14 +16,14 @@ fn leave(status: c_int) -> ! {
 }
 
 /// `_exit(2)`, in front of the C library's.
-#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(no_mangle)]
 pub extern "C" fn _exit(status: c_int) -> ! {
     leave(status)
 }
 
 /// `_Exit(3)`, in front of the C library's.
 #[allow(non_snake_case)]
-#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(no_mangle)]
 pub extern "C" fn _Exit(status: c_int) -> ! {
     leave(status)
 }

@@ -72,7 +72,10 @@ pub struct UnknownLevel {
 impl fmt::Display for UnknownLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = &self.word;
-        write!(f, "{word:?} is no level of the log; it must be off, error, warn, info, debug or trace")
+        write!(
+            f,
+            "{word:?} is no level of the log; it must be off, error, warn, info, debug or trace"
+        )
     }
 }
 

@@ -7,7 +7,8 @@ const CAP_NET_RAW: u32 = 13;
 
 /// Whether the calling thread has CAP_NET_RAW. Where that cannot be seen, it has not.
 pub(crate) fn has_net_raw() -> bool {
-    fs::read_to_string("/proc/thread-self/status").is_ok_and(|status| effective(&status) >> CAP_NET_RAW & 1 == 1)
+    fs::read_to_string("/proc/thread-self/status")
+        .is_ok_and(|status| effective(&status) >> CAP_NET_RAW & 1 == 1)
 }
 
 /// The effective capabilities in the text of `/proc/PID/status`.

@@ -40,7 +40,9 @@ impl Qp {
             return Turn::BatchFull;
         }
         let has_sent_data = batch.packets().len() > before;
-        if self.owes_ack_now(shared.now, acks, has_sent_data) && self.send_ack(shared, batch) == Turn::BatchFull {
+        if self.owes_ack_now(shared.now, acks, has_sent_data)
+            && self.send_ack(shared, batch) == Turn::BatchFull
+        {
             return Turn::BatchFull;
         }
         if answered == Turn::Again || sent == Turn::Again {

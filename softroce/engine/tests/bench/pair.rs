@@ -57,20 +57,7 @@ pub struct Seen {
     pub fate: Fate,
 }
 
-type Rule = Box<dyn FnMut(&Passing<'_>) -> Fate>;
-
-/// Of every `period` packets the one numbered `lost` is dropped, and the one numbered `twice` comes twice.
-pub fn bad_wire(period: u32, lost: u32, twice: Option<u32>) -> Rule {
-    let mut count = 0;
-    Box::new(move |_| {
-        count += 1;
-        match count % period {
-            number if number == lost => Fate::Drop,
-            number if Some(number) == twice => Fate::Twice,
-            _ => Fate::Pass,
-        }
-    })
-}
+pub type Rule = Box<dyn FnMut(&Passing<'_>) -> Fate>;
 
 /// Two engines, connected.
 pub struct Pair {

@@ -5,7 +5,7 @@ use softroce_engine::{Acks, MwId, SendOperation};
 use verbs_api::{MwType, QpAttr, QpState, RKey, SendFlags, WcStatus};
 
 use crate::node::Connection;
-use crate::pair::{self, Fate, From, Pair};
+use crate::pair::{Fate, From, Pair};
 use crate::raw::Raw;
 use crate::{bind_type1, bind_type2, remote_access, settle, with_tag};
 
@@ -241,7 +241,7 @@ fn keys_sent_behind_their_binds_always_work() {
         rnr_retry: 7,
         ..Connection::default()
     });
-    pair.rule = pair::bad_wire(5, 0, None);
+    pair.rule = crate::bad_wire(5, 0, None);
     let (mw, _) = pair.b.engine.alloc_mw(pair.b.pd, MwType::Type1).unwrap();
     for round in 0..40u64 {
         let room = pair.a.sge(0, 8);

@@ -347,7 +347,11 @@ fn a_packet_by_the_alternate_path_migrates_only_with_a_psn_of_the_conversation()
         (raw.meta.src, raw.meta.dst) = (ip("10.0.1.2"), ip("10.0.1.1"));
         let psn = 0u32.wrapping_add_signed(ahead) & 0xff_ffff;
         raw.acknowledge(psn, Syndrome::ACK, 1);
-        let expected = if migrates { MigState::Migrated } else { MigState::Armed };
+        let expected = if migrates {
+            MigState::Migrated
+        } else {
+            MigState::Armed
+        };
         assert_eq!(state(&raw), expected, "an answer {ahead} from the first request");
     }
 }

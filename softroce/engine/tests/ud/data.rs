@@ -11,7 +11,10 @@ use crate::node::{Node, pattern};
 #[test]
 fn datagrams_of_all_sizes_arrive_byte_for_byte_with_all_that_a_completion_says() {
     // With the flag in the place of the service level: over UDP, in IPv4 or IPv6.
-    for (own, peer, kind) in [("10.0.0.1", "10.0.0.2", 8 | 2), ("2001:db8::1", "2001:db8::2", 8 | 1)] {
+    for (own, peer, kind) in [
+        ("10.0.0.1", "10.0.0.2", 8 | 2),
+        ("2001:db8::1", "2001:db8::2", 8 | 1),
+    ] {
         let mut bench = Bench::between(own, peer);
         let mut far = Node::new(peer, 6);
         let far_qpn = open(&mut far, bench.now, QpType::Ud, QKEY);
