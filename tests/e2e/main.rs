@@ -53,8 +53,8 @@ fn main() -> ExitCode {
         ucx::cases(),
         rights::cases(),
         port_events::cases(),
-        pyverbs::cases(),
         install::cases(),
+        pyverbs::cases(),
         bad_arguments::cases(),
         rxe::cases(),
     ];
