@@ -101,13 +101,6 @@ fn a_program_that_ends_right_after_its_last_message_leaves_its_peer_with_a_succe
 }
 
 #[test]
-fn nor_does_one_that_ends_without_the_handlers_of_exit_leave_it_waiting() {
-    for _ in 0..10 {
-        run("leaves-without-exit", 111);
-    }
-}
-
-#[test]
 fn registered_memory_that_is_unmapped_ends_the_request_and_not_the_program() {
     run("unmapped", 109);
 }

@@ -374,11 +374,11 @@ fn nor_do_many_queue_pairs_that_fail_at_once() {
         a.engine.post_send(now, *qpn, &request).unwrap();
     }
     let mut counter = 0;
-    // The window toward the peer lets a few go at a time.
-    while carry(&mut a, &mut b, now, &mut counter, u64::MAX)
-        + carry(&mut b, &mut a, now, &mut counter, u64::MAX)
-        > 0
-    {}
+    let mut turn = || {
+        carry(&mut a, &mut b, now, &mut counter, u64::MAX)
+            + carry(&mut b, &mut a, now, &mut counter, u64::MAX)
+    };
+    while turn() > 0 {}
     assert_eq!(allocations() - before, 0);
     let state = |side: &Side, qpn: &u32| side.engine.query_qp(*qpn).unwrap().state;
     assert!(a.qpns.iter().all(|qpn| state(&a, qpn) == Some(QpState::Err)));
