@@ -25,10 +25,11 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "softroce-dropin",
-        &["roce-wire", "verbs-api", "verbs-sys", "softroce"],
+        &["roce-wire", "verbs-api", "verbs-sys", "softroce", "softroce-log"],
         &[],
     ),
     ("softroce-paths", &[], &[]),
+    ("softroce-log", &[], &[]),
     (
         "conformance",
         &["roce-wire", "verbs-api"],
@@ -41,6 +42,7 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
             "verbs-api",
             "softroce",
             "softroce-sim",
+            "softroce-log",
             "conformance",
         ],
         &[],
@@ -158,6 +160,20 @@ fn no_file_names_the_folder_that_this_checkout_lies_in() {
                 file.display()
             );
         }
+    }
+}
+
+#[test]
+fn no_file_has_the_marks_of_a_merge_that_nobody_finished() {
+    let marks = ['<', '>'].map(|mark| format!("{} ", String::from(mark).repeat(7)));
+    for file in tracked_files() {
+        let Ok(text) = std::fs::read_to_string(&file) else {
+            continue;
+        };
+        let found = text
+            .lines()
+            .position(|line| marks.iter().any(|mark| line.starts_with(mark.as_str())));
+        assert_eq!(found, None, "{} has a mark, lines counted from 0", file.display());
     }
 }
 

@@ -12,14 +12,17 @@ mod crowds;
 mod failures;
 mod forks;
 mod groups;
+mod install;
 mod lid_addressing;
 mod many_processes;
 mod paths;
 mod pauses;
 mod peers;
+mod perftest;
 mod pingpong;
 mod port_events;
 mod pyverbs;
+mod rights;
 mod rxe;
 mod targets;
 mod ucx;
@@ -44,12 +47,15 @@ fn main() -> ExitCode {
         bandwidth::cases(),
         captures::cases(),
         verbs_tools::cases(),
+        perftest::cases(),
         forks::cases(),
         lid_addressing::cases(),
         paths::cases(),
         ucx::cases(),
+        rights::cases(),
         port_events::cases(),
         failures::cases(),
+        install::cases(),
         pyverbs::cases(),
         bad_arguments::cases(),
         rxe::cases(),

@@ -12,10 +12,12 @@ pub mod compiled;
 pub mod listening;
 pub mod mutations;
 pub mod peer;
+pub mod perftest;
 pub mod process;
 pub mod program;
 pub mod scratch;
 pub mod tshark;
+pub mod workflow;
 
 pub use bed::{Bed, Place};
 pub use case::{Case, Outcome, Stop};

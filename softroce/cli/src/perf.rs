@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::compare::Compare;
 use crate::control::Control;
 use crate::device::{self, DeviceArgs};
-use crate::endpoint::{Kind, Service, Transport};
+use crate::endpoint::{Kind, Service, Transport, check_transport};
 use crate::output;
 use crate::stats::Distribution;
 
@@ -58,9 +58,9 @@ struct Measure {
     metric: Option<Metric>,
     /// The server to connect to; without it this process is the server
     host: Option<String>,
-    /// The service of the queue pairs
-    #[arg(long, default_value = "rc")]
-    transport: Kind,
+    /// The service of the queue pairs (rc when left out; a server goes by its client)
+    #[arg(long)]
+    transport: Option<Kind>,
     /// Take receive requests from one shared queue
     #[arg(long)]
     srq: bool,
@@ -82,6 +82,10 @@ struct Measure {
     /// WRITE latency: wait by looking at memory alone, without any verbs call
     #[arg(long)]
     memory_poll: bool,
+    /// SEND and WRITE latency: wait for the completion of each message before looking for the answer, as perftest's tools
+    /// do; else one in 16 completes
+    #[arg(long)]
+    completions: bool,
     /// TCP port on which the two ends meet
     #[arg(long, default_value_t = 18515, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
@@ -110,6 +114,7 @@ struct Settings {
     mtu: usize,
     events: bool,
     memory_poll: bool,
+    completions: bool,
 }
 
 /// What a run has shown.
@@ -152,7 +157,7 @@ impl Measure {
         let (Some(operation), Some(metric)) = (self.operation, self.metric) else {
             bail!("name an operation and a metric: softroce perf send lat");
         };
-        let mut service = Service::from(self.transport);
+        let mut service = Service::from(self.transport.unwrap_or(Kind::Rc));
         service.shared_receives |= self.srq;
         check_offered(service.transport, operation)?;
         let atomic = operation == Operation::Atomic;
@@ -176,6 +181,10 @@ impl Measure {
         if self.memory_poll && (operation, metric) != (Operation::Write, Metric::Lat) {
             bail!("--memory-poll is for WRITE latency: softroce perf write lat --memory-poll");
         }
+        let is_sent = matches!(operation, Operation::Send | Operation::Write);
+        if self.completions && !(is_sent && metric == Metric::Lat) {
+            bail!("--completions is for SEND and WRITE latency: softroce perf send lat --completions");
+        }
         let iters = self
             .iters
             .unwrap_or(if metric == Metric::Lat { 20_000 } else { 10_000 });
@@ -189,6 +198,7 @@ impl Measure {
             mtu: self.mtu.unwrap_or(0),
             events: self.events,
             memory_poll: self.memory_poll,
+            completions: self.completions,
         })
     }
 
@@ -198,12 +208,12 @@ impl Measure {
         device::check_address(&self.device)?;
         let (mut control, settings) = match &self.host {
             Some(host) => {
-                let mut control = Control::connect(host, self.port)?;
+                let mut control = Control::connect(host, self.port, "perf")?;
                 control.send(&own)?;
                 (control, own)
             }
             None => {
-                let mut control = Control::accept(self.port)?;
+                let mut control = Control::accept(self.port, "perf")?;
                 let theirs: Settings = control.receive()?;
                 (control, theirs)
             }
@@ -217,13 +227,14 @@ impl Measure {
                 own.metric
             );
         }
+        check_transport(self.transport, settings.service)?;
         check_offered(settings.service.transport, settings.operation)?;
         if settings.size > SIZE_BYTES_MAX || settings.qps > QPS_MAX || settings.size == 0 || settings.qps == 0
         {
             bail!(
-                "the peer asks for {} bytes on {} queue pairs",
+                "the peer asks for {} bytes on {}",
                 settings.size,
-                settings.qps
+                output::count(settings.qps, "queue pair")
             );
         }
         let provider = device::open(&self.device, self.capture.as_deref(), control.local_ip()?)?;
@@ -289,8 +300,9 @@ impl Report {
                 "round trip"
             };
             output::line(format_args!(
-                "{name} {} bytes, {what}, {} iterations, us:",
-                self.size, self.iters
+                "{name} {}, {what}, {}, us:",
+                output::count(self.size, "byte"),
+                output::count(self.iters, "iteration")
             ))?;
             output::line(format_args!(
                 "  min {:.2}  p50 {:.2}  p99 {:.2}  p99.9 {:.2}  max {:.2}  mean {:.2}",
@@ -299,12 +311,14 @@ impl Report {
         }
         if let (Some(gbit), Some(rate)) = (self.gbit_per_s, self.messages_per_s) {
             output::line(format_args!(
-                "{name} {} bytes on {} queue pairs, {} iterations:",
-                self.size, self.qps, self.iters
+                "{name} {} on {}, {}:",
+                output::count(self.size, "byte"),
+                output::count(self.qps, "queue pair"),
+                output::count(self.iters, "iteration")
             ))?;
             let lost = match self.lost {
                 None | Some(0) => String::new(),
-                Some(lost) => format!("  ({lost} messages lost)"),
+                Some(lost) => format!("  ({} lost)", output::count(lost, "message")),
             };
             output::line(format_args!("  {gbit:.2} Gbit/s  {rate:.0} messages/s{lost}"))?;
         }

@@ -22,8 +22,22 @@ mod unreliable;
 mod windows;
 
 use node::Node;
+use pair::{Fate, Rule};
 use softroce_engine::{BindRequest, MwId, SendOperation, Time};
 use verbs_api::{Access, RKey, RemoteAddr, SendFlags};
+
+/// Of every `period` packets the one numbered `lost` is dropped, and the one numbered `twice` comes twice.
+fn bad_wire(period: u32, lost: u32, twice: Option<u32>) -> Rule {
+    let mut count = 0;
+    Box::new(move |_| {
+        count += 1;
+        match count % period {
+            number if number == lost => Fate::Drop,
+            number if Some(number) == twice => Fate::Twice,
+            _ => Fate::Pass,
+        }
+    })
+}
 
 /// What peers may do through the windows of these tests, unless a test is about that.
 fn remote_access() -> Access {
