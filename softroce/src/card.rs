@@ -191,6 +191,8 @@ impl Card {
 
     fn finish(&mut self, now: Time, acks: Acks, pace: &Pace, done: &mut Done) {
         self.gathered = (0, 0);
+        // Before a NAK leaves: who gets it may end this process.
+        self.note_failures();
         for _ in 0..BATCHES_PER_ROUND {
             self.engine.note_unread(self.fabric.unread_bytes());
             done.more = self.engine.poll_transmit(now, &mut self.batch, acks);
@@ -209,11 +211,16 @@ impl Card {
         self.pass_events_on(pace, done);
     }
 
-    /// Tell programs what the engine reports.
-    pub(crate) fn pass_events_on(&mut self, pace: &Pace, done: &mut Done) {
+    /// Write down why something failed.
+    fn note_failures(&mut self) {
         while let Some(failure) = self.engine.poll_failure() {
             journal::failures::note(&failure, &self.engine, &*self.fabric);
         }
+    }
+
+    /// Tell programs what the engine reports.
+    pub(crate) fn pass_events_on(&mut self, pace: &Pace, done: &mut Done) {
+        self.note_failures();
         while let Some(event) = self.engine.poll_event() {
             done.acted = true;
             self.listeners.deliver(event, pace);
