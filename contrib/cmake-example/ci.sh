@@ -1,0 +1,11 @@
+#!/bin/sh
+# Configures, builds and tests, the same here and on a build machine. `softroce` must be in PATH.
+#
+#   ./ci.sh [BUILD_DIRECTORY]
+set -eu
+cd "$(dirname -- "$0")"
+build=${1:-build}
+cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=RelWithDebInfo
+cmake --build "$build" --parallel
+cd "$build"
+ctest --output-on-failure --timeout 60

@@ -1,0 +1,69 @@
+//! The variables that a run sets for its program and whatever that starts: all of them, and only here.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::net::IpAddr;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// Variables with their values, in the order in which they are told.
+#[derive(Debug, Default)]
+pub(super) struct Environment(Vec<(&'static str, OsString)>);
+
+impl Environment {
+    /// Those that bring the drop-in into a program: preloaded, and first where libraries are looked for.
+    pub(super) fn of_drop_in(drop_in: &Path, links: &Path) -> Self {
+        let mut environment = Environment::default();
+        environment.set("LD_PRELOAD", prepend(drop_in.as_os_str(), "LD_PRELOAD"));
+        environment.set("LD_LIBRARY_PATH", prepend(links.as_os_str(), "LD_LIBRARY_PATH"));
+        environment
+    }
+
+    /// One device an address; no addresses leave the default.
+    pub(super) fn set_addresses(&mut self, addresses: &[IpAddr]) {
+        if !addresses.is_empty() {
+            let list: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+            self.set("SOFTROCE_ADDRESS", list.join(","));
+        }
+    }
+
+    /// Every packet into this file, which is made here, so that it is refused before the program starts.
+    pub(super) fn set_capture(&mut self, file: &Path) -> Result<()> {
+        self.set("SOFTROCE_CAPTURE", writable(file)?);
+        Ok(())
+    }
+
+    fn set(&mut self, name: &'static str, value: impl Into<OsString>) {
+        self.0.push((name, value.into()));
+    }
+
+    pub(super) fn variables(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
+        self.0.iter().map(|(name, value)| (*name, value.as_os_str()))
+    }
+}
+
+/// `value` in front of what the variable holds.
+fn prepend(value: &OsStr, variable: &str) -> OsString {
+    let mut list = value.to_owned();
+    if let Some(before) = std::env::var_os(variable).filter(|before| !before.is_empty()) {
+        list.push(":");
+        list.push(before);
+    }
+    list
+}
+
+/// The absolute path of a capture file, which can be written to.
+fn writable(file: &Path) -> Result<PathBuf> {
+    // A named pipe is opened once only, by the program: its reader takes a second opening for the end.
+    if file.metadata().is_ok_and(|meta| meta.file_type().is_fifo()) {
+        return Ok(file.canonicalize()?);
+    }
+    fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(file)
+        .with_context(|| format!("the capture {} cannot be written", file.display()))?;
+    Ok(file.canonicalize()?)
+}
