@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use softroce_engine::{CompletionRing, CqId};
 use verbs_api::{CqInit, Error, Notify, Object, Refused, Result, Wc};
 
+use crate::announce;
 use crate::channel::ChannelInner;
 use crate::context::ContextInner;
 use crate::device::Shared;
@@ -139,6 +140,9 @@ impl CqInner {
             let Some(wc) = self.ring.pop() else { break };
             out[taken] = wc;
             taken += 1;
+        }
+        if taken > 0 {
+            announce::taken(&raw const self.device.gate);
         }
         taken
     }

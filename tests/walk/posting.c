@@ -221,6 +221,7 @@ static void wrong_keys(const struct bench *bench)
     sge.lkey ^= 0x5500;
     ends_in(bench, &wr, IBV_WC_LOC_PROT_ERR);
     sge = entry(bench, TARGET, BUFFER_BYTES + 1);
+    wr.wr.rdma.remote_addr = (uintptr_t)bench->memory;
     ends_in(bench, &wr, IBV_WC_LOC_PROT_ERR);
     sge = entry(bench, SOURCE, 8);
     sge.addr = UINT64_MAX - 3;

@@ -20,8 +20,8 @@ static void wrong_creation(const struct bench *bench)
         init.qp_type = (enum ibv_qp_type)type;
         struct ibv_qp *qp = ibv_create_qp(bench->pd, &init);
         CHECK(qp || errno == EINVAL || errno == EOPNOTSUPP || errno == EPERM);
-        if (qp && type != IBV_QPT_RC && type != IBV_QPT_UC && type != IBV_QPT_UD && type != IBV_QPT_XRC_SEND)
-            printf("type %d\n", type);
+        CHECK(qp == NULL || type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD ||
+              type == IBV_QPT_XRC_SEND);
         if (qp)
             SUCCEEDS(ibv_destroy_qp(qp));
     }

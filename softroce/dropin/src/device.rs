@@ -29,6 +29,8 @@ struct Registry {
     process: u32,
     provider: Softroce,
     devices: Box<[*mut ListedDevice]>,
+    /// The parent process's, whose devices the program may hold. Also tells leak checkers that it is not lost.
+    _parents: *const Registry,
 }
 
 static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(null_mut());
@@ -53,6 +55,15 @@ impl ListedDevice {
     }
 }
 
+impl Drop for Registry {
+    fn drop(&mut self) {
+        for device in &self.devices {
+            // SAFETY: made by `ListedDevice::new`; a registry is only dropped before its devices are listed.
+            drop(unsafe { Box::from_raw(*device) });
+        }
+    }
+}
+
 impl Registry {
     /// This process's, made at the first call.
     fn this() -> Result<&'static Registry> {
@@ -69,11 +80,16 @@ impl Registry {
             process,
             provider,
             devices,
+            _parents: current,
         }));
         let winner = match REGISTRY.compare_exchange(current, made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => made,
-            // Another thread was faster; ours holds no device open and is leaked, once.
-            Err(theirs) => theirs,
+            Err(theirs) => {
+                // Another thread was faster; ours holds no device open, and nobody has seen it.
+                // SAFETY: made above, and not handed out.
+                drop(unsafe { Box::from_raw(made) });
+                theirs
+            }
         };
         // SAFETY: as above.
         Ok(unsafe { &*winner })

@@ -1,18 +1,20 @@
 //! Protection domains and memory regions.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use verbs_api::{
     Access, Context as _, Error, MemoryRegion as _, Object, ProtectionDomain as _, Refused, Result,
 };
 use verbs_sys::*;
 
+use crate::domain::ThreadDomain;
 use crate::entry::{self, number, pointer};
 use crate::handle::Handle;
 use crate::{Mr, Pd, context};
 
-pub(crate) type PdHandle = Handle<ibv_pd, Pd>;
+/// A parent domain keeps the thread domain that it names.
+pub(crate) type PdHandle = Handle<ibv_pd, Pd, Option<Arc<ThreadDomain>>>;
 type MrHandle = Handle<ibv_mr, Mutex<Mr>>;
 
 /// The provider's region, for this caller alone.
@@ -33,7 +35,7 @@ pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut 
     pointer("ibv_alloc_pd", || {
         // SAFETY: the caller's promise.
         let pd = unsafe { context::object(context) }?.alloc_pd()?;
-        Ok(PdHandle::hand_out(ibv_pd { context, handle: 0 }, pd, ()))
+        Ok(PdHandle::hand_out(ibv_pd { context, handle: 0 }, pd, None))
     })
 }
 

@@ -139,17 +139,18 @@ impl UdpSocket {
 
     /// Let `program` (classic BPF, run on the UDP payload) choose the socket among all that share the port.
     pub(in crate::fabric) fn attach_steering(&self, program: &[libc::sock_filter]) -> io::Result<()> {
-        let program = libc::sock_fprog {
-            len: program.len() as libc::c_ushort,
-            filter: program.as_ptr().cast_mut(),
-        };
-        // SAFETY: `program` describes a slice that lives across the call; the kernel copies and checks it.
+        // The padding too: the kernel is handed all of it.
+        // SAFETY: zeroes are a number and a NULL pointer.
+        let mut described: libc::sock_fprog = unsafe { mem::zeroed() };
+        described.len = program.len() as libc::c_ushort;
+        described.filter = program.as_ptr().cast_mut();
+        // SAFETY: what is described is a slice that lives across the call; the kernel copies and checks it.
         check(unsafe {
             libc::setsockopt(
                 self.as_raw_fd(),
                 libc::SOL_SOCKET,
                 SO_ATTACH_REUSEPORT_CBPF,
-                (&raw const program).cast(),
+                (&raw const described).cast(),
                 mem::size_of::<libc::sock_fprog>() as libc::socklen_t,
             )
         })
