@@ -26,6 +26,7 @@ mod exit;
 mod fork;
 mod gate;
 mod handle;
+pub mod lock;
 mod mr;
 mod mw;
 mod options;

@@ -3,9 +3,9 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use softroce::lock::Mutex;
 use verbs_api::{
     CompletionChannel as _, CompletionQueue as _, Context as _, CqEvent, CqInit, Error, Notify, Object,
     Result, Wc,
@@ -223,7 +223,6 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
             extra
                 .unacknowledged
                 .lock()
-                .unwrap_or_else(PoisonError::into_inner)
                 .push(event);
         }
         Ok(Attempt::Taken)
@@ -245,7 +244,6 @@ pub(crate) unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint
             let event = unsafe { CqHandle::extra(cq) }
                 .unacknowledged
                 .lock()
-                .unwrap_or_else(PoisonError::into_inner)
                 .pop();
             let Some(event) = event else { break };
             drop(event);

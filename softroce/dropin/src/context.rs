@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use softroce::lock::{Mutex, MutexGuard};
 use verbs_api::{
     AsyncEvent, AsyncEventGuard, Context as _, Error, ErrorKind, EventKind, EventSource, Object, Result,
 };
@@ -41,7 +41,7 @@ struct Element(usize);
 
 impl ContextExtra {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Events of the queue pair `qpn` are about `pointer` from now on.

@@ -1,8 +1,9 @@
 //! Protection domains and memory regions.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use softroce::lock::{Mutex, MutexGuard};
 use verbs_api::{
     Access, Context as _, Error, MemoryRegion as _, Object, ProtectionDomain as _, Refused, Result,
 };
@@ -24,7 +25,7 @@ type MrHandle = Handle<ibv_mr, Mutex<Mr>>;
 pub(crate) unsafe fn lock<'a>(mr: *mut ibv_mr) -> Result<MutexGuard<'a, Mr>> {
     // SAFETY: the caller's promise.
     let object = unsafe { MrHandle::object(mr, "the memory region") }?;
-    Ok(object.lock().unwrap_or_else(PoisonError::into_inner))
+    Ok(object.lock())
 }
 
 /// `ibv_alloc_pd`
@@ -211,7 +212,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
 pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     number("ibv_dereg_mr", || {
         let how = |object: Mutex<Mr>| {
-            let mr = object.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let mr = object.into_inner();
             mr.destroy().map_err(|refused| Refused {
                 object: Mutex::new(refused.object),
                 error: refused.error,
