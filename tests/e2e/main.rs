@@ -18,6 +18,7 @@ mod port_events;
 mod rxe;
 mod targets;
 mod verbs_tools;
+mod walk;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         bandwidth::cases(),
         captures::cases(),
         verbs_tools::cases(),
+        walk::cases(),
         port_events::cases(),
         bad_arguments::cases(),
         rxe::cases(),

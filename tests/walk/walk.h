@@ -120,6 +120,7 @@ void walk_queue_pairs(void);
 void walk_states(void);
 void walk_posting(void);
 void walk_wrong_posting(void);
+void walk_unmapped_memory(void);
 void walk_builder(void);
 void walk_wrong_building(void);
 void walk_shared_receive_queues(void);

@@ -220,10 +220,7 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
         unsafe {
             *cq_context = (**cq).cq_context;
             let extra = CqHandle::extra(*cq);
-            extra
-                .unacknowledged
-                .lock()
-                .push(event);
+            extra.unacknowledged.lock().push(event);
         }
         Ok(Attempt::Taken)
     })
@@ -241,10 +238,7 @@ pub(crate) unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint
         for _ in 0..count {
             // SAFETY: alive while an event is unacknowledged. The lock is let go before the event: whoever waits to
             // destroy the queue may free it the moment the last event is acknowledged.
-            let event = unsafe { CqHandle::extra(cq) }
-                .unacknowledged
-                .lock()
-                .pop();
+            let event = unsafe { CqHandle::extra(cq) }.unacknowledged.lock().pop();
             let Some(event) = event else { break };
             drop(event);
         }

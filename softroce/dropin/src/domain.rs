@@ -33,11 +33,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
         if init.comp_mask != 0 {
             return Err(Error::invalid("a thread domain has no attributes"));
         }
-        Ok(TdHandle::hand_out(
-            ibv_td { context },
-            Arc::new(ThreadDomain),
-            (),
-        ))
+        Ok(TdHandle::hand_out(ibv_td { context }, Arc::new(ThreadDomain), ()))
     })
 }
 

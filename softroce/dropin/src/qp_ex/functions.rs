@@ -169,7 +169,12 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *co
 ///
 /// # Safety
 /// `addr` is NULL or valid for reads of `length` bytes, if those are no more than inline data may be.
-unsafe fn add_inline(requests: &mut Requests, room: usize, addr: *const c_void, length: usize) -> Result<(), c_int> {
+unsafe fn add_inline(
+    requests: &mut Requests,
+    room: usize,
+    addr: *const c_void,
+    length: usize,
+) -> Result<(), c_int> {
     if length == 0 {
         return Ok(());
     }
