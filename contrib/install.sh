@@ -21,6 +21,7 @@ export LC_ALL
 files='
 built 755 softroce bin/softroce
 built 755 libsoftroce_dropin.so lib/softroce/libsoftroce_dropin.so
+built 755 libsoftroce_paths.so lib/softroce/libsoftroce_paths.so
 text 644 contrib/cmake/SoftroceConfig.cmake lib/cmake/Softroce/SoftroceConfig.cmake
 text 644 README.md share/doc/softroce/README.md
 text 644 docs/drop-in.md share/doc/softroce/docs/drop-in.md

@@ -28,6 +28,7 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
         &["roce-wire", "verbs-api", "verbs-sys", "softroce"],
         &[],
     ),
+    ("softroce-paths", &[], &[]),
     (
         "conformance",
         &["roce-wire", "verbs-api"],

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use verbs_api::{DeviceInfo, Error, ErrorKind, Gid, Provider, Result};
 
 use crate::ah::Ah;
-use crate::card::node_guid;
+use crate::card::{Card, node_guid};
 use crate::channel::Channel;
 use crate::clock::MonotonicClock;
 use crate::context::Context;
 use crate::cq::Cq;
+use crate::description::DeviceDescription;
 use crate::device::{Device, WeakDevice};
 use crate::dm::Dm;
 use crate::fabric::{Fabric, Trains, UdpFabric, UdpOptions};
@@ -118,9 +119,34 @@ impl Softroce {
             slots: slots.collect(),
         }
     }
+
+    /// What its devices are, without opening those on addresses.
+    ///
+    /// # Errors
+    /// The kernel does not tell its interfaces.
+    pub fn describe(&self) -> Result<Vec<DeviceDescription>> {
+        self.slots.iter().map(Slot::describe).collect()
+    }
 }
 
 impl Slot {
+    fn describe(&self) -> Result<DeviceDescription> {
+        let name = &self.info.name;
+        match &self.source {
+            Source::Address { address, .. } => DeviceDescription::of_address(name, *address),
+            Source::Ready(device) => {
+                let look = |card: &Card| DeviceDescription {
+                    name: name.clone(),
+                    attr: card.engine.device_attr(),
+                    port: card.engine.port_attr(),
+                    gids: card.engine.gid_table().to_vec(),
+                    interface: None,
+                };
+                device.shared().look(look)
+            }
+        }
+    }
+
     fn device(&self) -> Result<Device> {
         let (address, options, recording, open) = match &self.source {
             Source::Ready(device) => return Ok(device.clone()),

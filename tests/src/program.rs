@@ -9,8 +9,8 @@ use std::sync::{Mutex, OnceLock};
 use crate::case::Stop;
 use crate::scratch::Scratch;
 
-/// The shared object that `softroce run` preloads lies beside the command.
-const DROPIN: &str = "libsoftroce_dropin.so";
+/// The shared objects that `softroce run` preloads lie beside the command.
+const PRELOADED: [&str; 2] = ["libsoftroce_dropin.so", "libsoftroce_paths.so"];
 
 /// Where copies for the unprivileged user are, if any were needed.
 static STAGED: Mutex<Vec<Scratch>> = Mutex::new(Vec::new());
@@ -25,7 +25,17 @@ pub fn softroce() -> Result<&'static Path, Stop> {
             Some(path) => {
                 fs::canonicalize(&path).map_err(|error| format!("SOFTROCE_BIN={path:?}: {error}"))?
             }
-            None => build(&["-p", "softroce-cli", "-p", "softroce-dropin"], "softroce")?,
+            None => build(
+                &[
+                    "-p",
+                    "softroce-cli",
+                    "-p",
+                    "softroce-dropin",
+                    "-p",
+                    "softroce-paths",
+                ],
+                "softroce",
+            )?,
         };
         readable_by_all(&built)
     });
@@ -90,9 +100,11 @@ pub fn readable_by_all(program: &Path) -> Result<PathBuf, String> {
         .into_owned();
     let copy = scratch.file(&name);
     copy_open(program, &copy)?;
-    let dropin = program.with_file_name(DROPIN);
-    if dropin.exists() {
-        copy_open(&dropin, &scratch.file(DROPIN))?;
+    for name in PRELOADED {
+        let object = program.with_file_name(name);
+        if object.exists() {
+            copy_open(&object, &scratch.file(name))?;
+        }
     }
     STAGED.lock().map_err(|error| error.to_string())?.push(scratch);
     Ok(copy)

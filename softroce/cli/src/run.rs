@@ -4,6 +4,9 @@
 //! takes it for the library that the program asks for. Programs that open the library by name while they run find it
 //! through a private directory of links that is put in front of `LD_LIBRARY_PATH`.
 //!
+//! Programs that look at `/sys/class/infiniband` and `/dev/infiniband` find the devices there through a second shared
+//! object, which turns such paths into those of a tree of files made here.
+//!
 //! This process becomes the program: signals, terminal and exit status are the program's own.
 
 use std::ffi::OsString;
@@ -13,6 +16,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use softroce::{DeviceDescription, Options, Softroce};
 
 use child::{NOT_FOUND, NOT_RUNNABLE};
 use environment::Environment;
@@ -21,6 +25,8 @@ mod child;
 mod environment;
 mod links;
 mod program;
+mod system_files;
+mod tree;
 
 /// Run an unmodified verbs program on softroce.
 #[derive(Args, Debug)]
@@ -61,11 +67,21 @@ impl Run {
         let drop_in = links::find_drop_in()?;
         let links = links::link_directory(&drop_in)?;
 
-        let mut environment = Environment::of_drop_in(&drop_in, &links);
+        let mut environment = Environment::of_objects(&drop_in, &links::find_paths()?, &links);
         environment.set_addresses(&self.device_address);
+        environment.set_tree(&tree::tree(&self.devices()?)?);
         if let Some(file) = &self.capture {
             environment.set_capture(file)?;
         }
         Ok(child::become_program(&path, name, arguments, &environment))
+    }
+
+    /// The devices that the program will find.
+    fn devices(&self) -> Result<Vec<DeviceDescription>> {
+        let mut options = Options::from_env()?;
+        if !self.device_address.is_empty() {
+            options.addresses = self.device_address.clone();
+        }
+        Ok(Softroce::new(options)?.describe()?)
     }
 }

@@ -36,15 +36,16 @@ struct Registry {
 static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(null_mut());
 
 impl ListedDevice {
-    fn new(info: &DeviceInfo) -> *mut ListedDevice {
+    /// The device at this position of the list. Where the kernel would show it is where `softroce run` shows it.
+    fn new(position: usize, info: &DeviceInfo) -> *mut ListedDevice {
         let name = &info.name;
         let device = ibv_device {
             _ops: [null_mut::<c_void>(); 2],
             node_type: IBV_NODE_CA,
             transport_type: IBV_TRANSPORT_IB,
             name: text_to_c(name),
-            dev_name: text_to_c(&format!("uverbs-{name}")),
-            dev_path: text_to_c(&format!("/sys/class/infiniband_verbs/uverbs-{name}")),
+            dev_name: text_to_c(&format!("uverbs{position}")),
+            dev_path: text_to_c(&format!("/sys/class/infiniband_verbs/uverbs{position}")),
             ibdev_path: text_to_c(&format!("/sys/class/infiniband/{name}")),
         };
         Box::into_raw(Box::new(ListedDevice {
@@ -75,7 +76,12 @@ impl Registry {
         }
         crate::log::start();
         let provider = Softroce::new(Options::from_env()?)?;
-        let devices = provider.devices()?.iter().map(ListedDevice::new).collect();
+        let devices = provider.devices()?;
+        let devices = devices
+            .iter()
+            .enumerate()
+            .map(|(position, info)| ListedDevice::new(position, info))
+            .collect();
         let made = Box::into_raw(Box::new(Registry {
             process,
             provider,

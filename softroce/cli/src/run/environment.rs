@@ -13,10 +13,14 @@ use anyhow::{Context, Result};
 pub(super) struct Environment(Vec<(&'static str, OsString)>);
 
 impl Environment {
-    /// Those that bring the drop-in into a program: preloaded, and first where libraries are looked for.
-    pub(super) fn of_drop_in(drop_in: &Path, links: &Path) -> Self {
+    /// Those that bring our shared objects into a program: preloaded, and the drop-in first where libraries are looked
+    /// for.
+    pub(super) fn of_objects(drop_in: &Path, paths: &Path, links: &Path) -> Self {
         let mut environment = Environment::default();
-        environment.set("LD_PRELOAD", prepend(drop_in.as_os_str(), "LD_PRELOAD"));
+        let mut preloaded = paths.as_os_str().to_owned();
+        preloaded.push(":");
+        preloaded.push(drop_in);
+        environment.set("LD_PRELOAD", prepend(&preloaded, "LD_PRELOAD"));
         environment.set("LD_LIBRARY_PATH", prepend(links.as_os_str(), "LD_LIBRARY_PATH"));
         // AddressSanitizer refuses programs whose first library is not its own. It need not be: nothing that it
         // intercepts is defined by what is preloaded here. Later options, the user's, win.
@@ -39,6 +43,11 @@ impl Environment {
     pub(super) fn set_capture(&mut self, file: &Path) -> Result<()> {
         self.set("SOFTROCE_CAPTURE", writable(file)?);
         Ok(())
+    }
+
+    /// The tree of files that stands for `/sys` and `/dev`.
+    pub(super) fn set_tree(&mut self, root: &Path) {
+        self.set("SOFTROCE_PATHS", root);
     }
 
     fn set(&mut self, name: &'static str, value: impl Into<OsString>) {

@@ -8,12 +8,19 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 const DROP_IN: &str = "libsoftroce_dropin.so";
+/// Shows the devices in `/sys` and `/dev`.
+const PATHS: &str = "libsoftroce_paths.so";
 /// The names that programs open: those of the library, with and without its version.
 const LINKS: [&str; 2] = ["libibverbs.so.1", "libibverbs.so"];
 
 /// The shared object that makes unmodified programs use softroce.
 pub(super) fn find_drop_in() -> Result<PathBuf> {
     find_object(DROP_IN)
+}
+
+/// The shared object that shows the devices in `/sys` and `/dev`.
+pub(super) fn find_paths() -> Result<PathBuf> {
+    find_object(PATHS)
 }
 
 /// Where a shared object of ours lies: beside this program as cargo builds it, or where it is installed, `lib/softroce`
@@ -60,7 +67,7 @@ pub(super) fn link_directory(drop_in: &Path) -> Result<PathBuf> {
 }
 
 /// In the user's runtime directory, or else in the directory for temporary files.
-fn private_directory() -> Result<PathBuf> {
+pub(super) fn private_directory() -> Result<PathBuf> {
     if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
         let directory = runtime.join("softroce");
         if make_private(&directory).is_ok() {
