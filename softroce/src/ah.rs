@@ -58,6 +58,9 @@ impl fmt::Debug for Ah {
 
 impl Object for Ah {
     fn destroy(mut self) -> Result<(), Refused<Self>> {
+        if !self.pd.inner.context.device.is_owned() {
+            return Ok(());
+        }
         match self.remove() {
             Ok(()) => Ok(()),
             Err(error) => Err(Refused { object: self, error }),

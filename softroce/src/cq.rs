@@ -133,14 +133,10 @@ impl Cq {
 }
 
 impl CqInner {
-    /// Move completions from the ring to `out`; how many.
+    /// Move completions to `out`; how many.
+    #[inline]
     fn take(&self, out: &mut [Wc]) -> usize {
-        let mut taken = 0;
-        while taken < out.len() {
-            let Some(wc) = self.ring.pop() else { break };
-            out[taken] = wc;
-            taken += 1;
-        }
+        let taken = self.ring.take(out);
         if taken > 0 {
             announce::taken(&raw const self.device.gate);
         }
@@ -198,14 +194,15 @@ impl Object for Cq {
     /// EBUSY while a queue pair, or a clone of this handle, uses it. Waits until all its events that a program has taken
     /// are acknowledged.
     fn destroy(self) -> Result<(), Refused<Self>> {
+        if !self.inner.device.is_owned() {
+            return Ok(());
+        }
         match handle::into_sole_owner(self.inner, "completion queue", "a queue pair") {
             Ok(inner) => {
-                let (shared, owned) = (inner.shared.clone(), inner.device.is_owned());
+                let shared = inner.shared.clone();
                 drop(inner);
-                if owned {
-                    shared.events_unacknowledged.wait();
-                    shared.async_unacknowledged.wait();
-                }
+                shared.events_unacknowledged.wait();
+                shared.async_unacknowledged.wait();
                 Ok(())
             }
             Err(refused) => Err(refused.map(|inner| Cq { inner })),

@@ -2,7 +2,8 @@
 //!
 //! A child shares its parent's sockets: packets that it would take are lost to the parent, and while it lives the
 //! parent's address and claims stay taken. So in the child, before anything else runs, every device is closed and
-//! disowned: its verbs answer ENODEV, and dropping its handles does nothing. A child can open devices of its own.
+//! disowned: its verbs answer ENODEV, and dropping or destroying its handles does nothing, with success: programs clean
+//! up at their end, in children too. A child can open devices of its own.
 //!
 //! The handlers wait for devices to be at rest, but not for long: a fork from a signal handler that interrupted a verb
 //! of this very thread would wait for itself. The child then closes the descriptors by number and leaves the rest.

@@ -75,9 +75,12 @@ impl Mr {
                 true => Reach::Write,
                 false => Reach::Read,
             };
-        probe::check(addr as usize, length, reach)?;
+        if !access.contains(Access::ON_DEMAND) {
+            probe::check(addr as usize, length, reach)?;
+        }
         let info = device.verb(|card, _| {
-            // SAFETY: the caller's promise covers the region's life; the probe has shown that the range is mapped.
+            // SAFETY: the caller's promise covers the region's life; the probe has shown that the range is mapped, or
+            // faults are caught (on demand).
             unsafe { card.engine.reg_mr(pd.inner.id, addr, length, iova, access) }
         })?;
         let iova = first_address(iova, access);
@@ -149,7 +152,9 @@ impl Mr {
                 Some(access) if access.contains(Access::LOCAL_WRITE) => Reach::Write,
                 Some(_) | None => Reach::Read,
             };
-            probe::check(addr as usize, length, reach)?;
+            if !access.is_some_and(|access| access.contains(Access::ON_DEMAND)) {
+                probe::check(addr as usize, length, reach)?;
+            }
         }
         let translation = memory.map(|(addr, length)| (addr, length, addr as u64));
         // SAFETY: the caller's promise.
@@ -251,6 +256,9 @@ impl fmt::Debug for Mr {
 impl Object for Mr {
     /// EBUSY while a memory window is bound to it.
     fn destroy(mut self) -> Result<(), Refused<Self>> {
+        if !self.pd.inner.context.device.is_owned() {
+            return Ok(());
+        }
         match self.deregister() {
             Ok(()) => Ok(()),
             Err(error) => Err(Refused { object: self, error }),

@@ -69,6 +69,9 @@ impl fmt::Debug for Mw {
 impl Object for Mw {
     /// Its key is dead afterwards, bound or not.
     fn destroy(mut self) -> Result<(), Refused<Self>> {
+        if !self.pd.inner.context.device.is_owned() {
+            return Ok(());
+        }
         match self.remove() {
             Ok(()) => Ok(()),
             Err(error) => Err(Refused { object: self, error }),

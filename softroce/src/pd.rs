@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use softroce_engine::PdId;
-use verbs_api::{Access, AddressVector, Buffer, Error, MwType, Object, QpInit, Refused, Result, SrqInit, Wc};
+use verbs_api::{
+    Access, AddressVector, Advice, Buffer, Error, MwType, Object, QpInit, Refused, Result, Sge, SrqInit, Wc,
+};
 
 use crate::ah::Ah;
 use crate::context::ContextInner;
@@ -13,6 +15,7 @@ use crate::dm::Dm;
 use crate::handle;
 use crate::mr::Mr;
 use crate::mw::Mw;
+use crate::probe::{self, Reach};
 use crate::provider::Softroce;
 use crate::qp::Qp;
 use crate::srq::Srq;
@@ -68,6 +71,9 @@ impl fmt::Debug for Pd {
 impl Object for Pd {
     /// EBUSY while something stands in it, a parent domain above it, or a clone of this handle uses it.
     fn destroy(self) -> Result<(), Refused<Self>> {
+        if !self.inner.context.device.is_owned() {
+            return Ok(());
+        }
         handle::into_sole_owner(self.inner, "protection domain", "an object that stands in it")
             .map(drop)
             .map_err(|refused| refused.map(|inner| Pd { inner }))
@@ -100,6 +106,24 @@ impl verbs_api::ProtectionDomain for Pd {
 
     fn reg_dm_mr(&self, dm: &Dm, offset: u64, length: usize, access: Access) -> Result<Mr> {
         Mr::of_device_memory(self, dm, offset, length, access)
+    }
+
+    /// Faults the pages in. What is not mapped is an error for [`Advice::Prefetch`] and [`Advice::PrefetchWrite`]; to
+    /// the other advice nothing is to be done.
+    fn advise_mr(&self, advice: Advice, sges: &[Sge]) -> Result<()> {
+        let reach = match advice {
+            Advice::Prefetch => Some(Reach::Read),
+            Advice::PrefetchWrite => Some(Reach::Write),
+            Advice::PrefetchNoFault => None,
+        };
+        // All are right, or nothing is done. Pages come in outside of the gate: that may take long.
+        let device = &self.inner.context.device;
+        let advised = |sge| device.look(|card| card.engine.advised(self.inner.id, advice, sge))?;
+        let ranges: Vec<Range<usize>> = sges.iter().map(advised).collect::<Result<_>>()?;
+        let Some(reach) = reach else { return Ok(()) };
+        ranges
+            .iter()
+            .try_for_each(|range| probe::check(range.start, range.len(), reach))
     }
 
     fn alloc_mw(&self, mw_type: MwType) -> Result<Mw> {

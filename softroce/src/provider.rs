@@ -194,16 +194,10 @@ impl Recording {
                 "the capture is being opened by another thread",
             ));
         };
-        let path = match &*started {
+        let capture = match &*started {
             Some((of, capture)) if *of == generation => return Ok(Some(capture.clone())),
-            Some(_) => {
-                let mut beside = path.clone().into_os_string();
-                beside.push(format!(".{}", std::process::id()));
-                PathBuf::from(beside)
-            }
-            None => path.clone(),
+            Some(_) | None => Capture::create(path, Arc::new(MonotonicClock))?,
         };
-        let capture = Capture::create(&path, Arc::new(MonotonicClock))?;
         *started = Some((generation, capture.clone()));
         Ok(Some(capture))
     }

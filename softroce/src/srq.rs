@@ -102,13 +102,14 @@ impl Object for Srq {
     /// EBUSY while a queue pair, or a clone of this handle, uses it. Waits until all its events that a program has taken
     /// are acknowledged.
     fn destroy(self) -> Result<(), Refused<Self>> {
+        if !self.inner.pd.inner.context.device.is_owned() {
+            return Ok(());
+        }
         match handle::into_sole_owner(self.inner, "shared receive queue", "a queue pair") {
             Ok(inner) => {
-                let (shared, device) = (inner.shared.clone(), inner.pd.inner.context.device.clone());
+                let shared = inner.shared.clone();
                 drop(inner);
-                if device.is_owned() {
-                    shared.async_unacknowledged.wait();
-                }
+                shared.async_unacknowledged.wait();
                 Ok(())
             }
             Err(refused) => Err(refused.map(|inner| Srq { inner })),

@@ -8,7 +8,7 @@
 //! The file is complete after every call of [`send`](Fabric::send) and [`recv`](Fabric::recv) that moved packets, so
 //! a process may exit or be killed at any moment. A disk that fills up ends the recording, not the traffic.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::ops::Range;
@@ -21,10 +21,11 @@ use parking_lot::Mutex;
 use roce_wire::ROCE_V2_PORT;
 use roce_wire::pcap::{LinkType, NgWriter};
 use softroce_engine::{PortConfig, RxMeta, TxBatch};
-use verbs_api::{Error, Result};
+use verbs_api::{Error, ErrorKind, Result};
 
 use crate::clock::Clock;
 use crate::fabric::{Fabric, FabricCounters};
+use crate::fork;
 use frame::{FRAME_BYTES_MAX, FrameBuilder, Headers};
 
 mod frame;
@@ -52,19 +53,17 @@ impl std::fmt::Debug for Capture {
 }
 
 impl Capture {
-    /// Create the file, or empty it. `%p` in its name becomes the number of the process, so that several processes
-    /// can be told the same name. Times are those of the clock, moved to now.
+    /// Create the file, or empty it. `%p` in its name becomes the number of the process. Without that, a process that
+    /// is told the name of a file to which another one is writing adds its number, and so does a forked child of a
+    /// process that had a device open: several processes of one program are told the same name, and none may spoil
+    /// the packets of another. Times are those of the clock, moved to now.
     ///
     /// # Errors
     /// The file cannot be created or written.
     pub fn create(path: &FilePath, clock: Arc<dyn Clock>) -> Result<Self> {
-        let path = PathBuf::from(
-            path.to_string_lossy()
-                .replace("%p", &std::process::id().to_string()),
-        );
+        let (path, file) = open(path)?;
         let failed =
             |error| Error::system(format!("cannot write the capture file {}", path.display()), error);
-        let file = File::create(&path).map_err(failed)?;
         let epoch_ns = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_nanos() as u64);
@@ -101,6 +100,56 @@ impl Capture {
 
     fn now_ns(&self) -> u64 {
         self.epoch_offset_ns + self.clock.now().as_nanos()
+    }
+}
+
+/// The file that this process is to write, and its path.
+fn open(path: &FilePath) -> Result<(PathBuf, File)> {
+    let process = std::process::id().to_string();
+    let text = path.to_string_lossy();
+    if text.contains("%p") {
+        let path = PathBuf::from(text.replace("%p", &process));
+        return Ok((path.clone(), open_alone(&path)?));
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".");
+    beside.push(&process);
+    let beside = PathBuf::from(beside);
+    if fork::generation() > 0 {
+        return Ok((beside.clone(), open_alone(&beside)?));
+    }
+    match open_alone(path) {
+        Err(error) if error.kind() == ErrorKind::Busy => {
+            tracing::warn!("{error}; this process writes {}", beside.display());
+            Ok((beside.clone(), open_alone(&beside)?))
+        }
+        opened => Ok((path.to_owned(), opened?)),
+    }
+}
+
+/// Open the file, make it ours and empty it. EBUSY when it is another's.
+fn open_alone(path: &FilePath) -> Result<File> {
+    let failed = |error| Error::system(format!("cannot write the capture file {}", path.display()), error);
+    let opened = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path);
+    let file = opened.map_err(failed)?;
+    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
+        // Pipes and terminals cannot be emptied.
+        return Ok(file);
+    }
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(Error::new(
+            ErrorKind::Busy,
+            format!("another process is writing the capture file {}", path.display()),
+        )),
+        // A file system without locks has room for one writer at a time.
+        Ok(()) | Err(TryLockError::Error(_)) => {
+            file.set_len(0).map_err(failed)?;
+            Ok(file)
+        }
     }
 }
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use e2e::bed::{needs_address, needs_program};
 use e2e::case::ensure;
+use e2e::listening::wait_for_listener;
 use e2e::tshark::{self, Fields};
-use e2e::{Bed, Case, Outcome, Program, Scratch, Stop, softroce};
+use e2e::{Bed, Case, Outcome, Program, Scratch, Stop, compiled, softroce};
 use serde_json::Value;
 
-use crate::pingpong::{Talk, Waiting};
+use crate::pingpong::{Talk, Waiting, free_port};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -57,6 +58,10 @@ pub fn cases() -> Vec<Case> {
         })
         .collect();
     cases.push(Case::new(
+        "four foreign programs at once on one address each with a capture read the same in tshark and decode",
+        four_programs,
+    ));
+    cases.push(Case::new(
         "every capture of kernel rxe reads the same in tshark and decode",
         kernel_captures,
     ));
@@ -93,11 +98,73 @@ fn captured_pingpong(talk: &Talk) -> Outcome {
     Ok(())
 }
 
+/// Client and server of three foreign tools, and a program of many processes, all on one address; every process
+/// writes a capture, also each child of the last.
+fn four_programs() -> Outcome {
+    needs_program("tshark", "tshark")?;
+    needs_program("ib_write_bw", "perftest")?;
+    let bed = Bed::loopback()?;
+    let forks = compiled::own(&bed.scratch, "forks")?;
+    let under_capture = |name: &str| -> Result<Program, Stop> {
+        let capture = bed.scratch.file(name).with_extension("pcapng");
+        Ok(bed
+            .program(&bed.here, [softroce()?])
+            .args(["run", "--capture"])
+            .args([capture])
+            .args(["--"]))
+    };
+    let tools: [&[&str]; 3] = [
+        &["ib_write_bw", "-F", "-x", "0", "-s", "65536", "-n", "100"],
+        &["ibv_rc_pingpong", "-g", "0", "-s", "9000", "-n", "300"],
+        &["ibv_ud_pingpong", "-g", "0", "-s", "2048", "-n", "300"],
+    ];
+    let (mut servers, mut running) = (Vec::new(), Vec::new());
+    for words in tools {
+        needs_program(words[0], "ibverbs-utils")?;
+        let port = free_port();
+        let port_word = port.to_string();
+        let name = |end| format!("{}-{end}", words[0]);
+        let server = under_capture(&name("server"))?
+            .args(words)
+            .args(["-p", &port_word]);
+        let client = under_capture(&name("client"))?
+            .args(words)
+            .args(["-p", &port_word, "127.0.0.1"]);
+        servers.push((server.start()?, port, client));
+    }
+    for (server, port, client) in servers {
+        wait_for_listener(&server, port)?;
+        running.push(server);
+        running.push(client.start()?);
+    }
+    running.push(
+        under_capture("forks")?
+            .args([forks])
+            .args(["grandchild"])
+            .start()?,
+    );
+    for program in running {
+        program.wait(LIMIT)?.succeeded()?;
+    }
+    let captures = captures_under(bed.scratch.path())?;
+    // The last one has a parent, a child and a grandchild.
+    ensure(captures.len() == 2 * tools.len() + 3, || {
+        format!("the captures are {captures:?}")
+    })?;
+    for capture in captures {
+        let packets = same_in_both(&bed.scratch, &capture)?.len();
+        ensure(packets >= 100, || {
+            format!("{} holds {packets} packets", capture.display())
+        })?;
+    }
+    Ok(())
+}
+
 /// The captures in the repository that the kernel's driver made.
 fn kernel_captures() -> Outcome {
     needs_program("tshark", "tshark")?;
     let (scratch, mut total) = (Scratch::new()?, 0);
-    for capture in pcaps_under(&e2e::program::repository().join("tests/data/pcaps"))? {
+    for capture in captures_under(&e2e::program::repository().join("tests/data/pcaps"))? {
         total += same_in_both(&scratch, &capture)?.len();
     }
     ensure(total > 1_000, || format!("only {total} packets were compared"))
@@ -170,8 +237,8 @@ fn fields_of(object: &Value) -> Result<Fields, Stop> {
     })
 }
 
-/// Every `.pcap` below `directory`, in a stable order.
-fn pcaps_under(directory: &Path) -> Result<Vec<PathBuf>, Stop> {
+/// Every capture below `directory`, in a stable order. Those of forked children end with a process's number.
+fn captures_under(directory: &Path) -> Result<Vec<PathBuf>, Stop> {
     let mut found = BTreeSet::new();
     let mut open = vec![directory.to_owned()];
     while let Some(directory) = open.pop() {
@@ -179,7 +246,7 @@ fn pcaps_under(directory: &Path) -> Result<Vec<PathBuf>, Stop> {
             let path = entry?.path();
             if path.is_dir() {
                 open.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "pcap") {
+            } else if path.to_string_lossy().contains(".pcap") {
                 found.insert(path);
             }
         }

@@ -9,12 +9,15 @@ mod bandwidth;
 mod captures;
 mod conformance;
 mod crowds;
+mod forks;
 mod groups;
+mod lid_addressing;
 mod many_processes;
 mod pauses;
 mod peers;
 mod pingpong;
 mod port_events;
+mod pyverbs;
 mod rxe;
 mod targets;
 mod verbs_tools;
@@ -40,7 +43,10 @@ fn main() -> ExitCode {
         captures::cases(),
         verbs_tools::cases(),
         walk::cases(),
+        forks::cases(),
+        lid_addressing::cases(),
         port_events::cases(),
+        pyverbs::cases(),
         bad_arguments::cases(),
         rxe::cases(),
     ];

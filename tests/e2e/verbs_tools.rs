@@ -22,6 +22,8 @@ struct Pingpong {
     sizes: &'static [&'static str],
     /// Options beyond those that all of them have. With `-c`, most check every byte.
     options: &'static [&'static str],
+    /// Ways to run it that only it has, each named by what it does.
+    ways: &'static [(&'static str, &'static [&'static str])],
     /// What both ends print when all went well.
     told: &'static str,
 }
@@ -30,6 +32,17 @@ const RC: Pingpong = Pingpong {
     program: "ibv_rc_pingpong",
     sizes: &SIZES,
     options: &["-c"],
+    ways: &[
+        ("with timestamps", &["-t"]),
+        ("through the new send interface", &["-N"]),
+        ("through the new send interface awaited by events", &["-N", "-e"]),
+        ("in device memory", &["-j"]),
+        (
+            "in device memory through the new send interface with timestamps",
+            &["-j", "-N", "-t"],
+        ),
+        ("with a service level and few receives", &["-l", "3", "-r", "3"]),
+    ],
     told: "200 iters in",
 };
 const PINGPONGS: [Pingpong; 5] = [
@@ -38,27 +51,36 @@ const PINGPONGS: [Pingpong; 5] = [
         program: "ibv_uc_pingpong",
         sizes: &SIZES,
         options: &["-c"],
+        ways: &[("with a service level and few receives", &["-l", "3", "-r", "3"])],
         told: "200 iters in",
     },
     Pingpong {
         program: "ibv_ud_pingpong",
         sizes: &DATAGRAM_SIZES,
         options: &["-c"],
+        ways: &[("with a service level and few receives", &["-l", "3", "-r", "3"])],
         told: "200 iters in",
     },
     Pingpong {
         program: "ibv_srq_pingpong",
         sizes: &SIZES,
         options: &["-c"],
+        ways: &[
+            ("over one queue pair", &["-q", "1"]),
+            ("over forty queue pairs awaited by events", &["-q", "40", "-e"]),
+        ],
         told: "200 iters in",
     },
     Pingpong {
         program: "ibv_xsrq_pingpong",
-        sizes: &["4096"],
+        sizes: &SIZES,
         options: &[],
+        ways: &[],
         told: "success",
     },
 ];
+/// Those that have an option for it.
+const MTUS: [&str; 5] = ["256", "512", "1024", "2048", "4096"];
 
 /// All cases of this file.
 pub fn cases() -> Vec<Case> {
@@ -84,22 +106,38 @@ pub fn cases() -> Vec<Case> {
         }),
         Case::new("a capture of a foreign program holds nothing malformed", captured),
     ];
-    for (option, how) in [(None, "polled"), (Some("-e"), "awaited by events")] {
-        for which in PINGPONGS {
-            for size in which.sizes {
-                let name = which.program.replace('_', " ");
-                let sentence = format!("{name} of {size} bytes {how} runs unmodified");
-                cases.push(Case::new(sentence, move || {
-                    let options = ["-s", size, "-n", "200"];
-                    pingpong(
-                        which,
-                        &Bed::loopback()?,
-                        &[],
-                        options.iter().copied().chain(option).collect(),
-                    )
-                }));
+    for which in PINGPONGS {
+        cases.extend(pingpong_cases(which));
+    }
+    cases
+}
+
+/// One tool in every size, polled and by events, at every MTU, and in the ways of its own.
+fn pingpong_cases(which: Pingpong) -> Vec<Case> {
+    let name = which.program.replace('_', " ");
+    let mut cases = Vec::new();
+    let mut case = |how: &str, runs: Vec<Vec<&'static str>>| {
+        cases.push(Case::new(format!("{name} {how} runs unmodified"), move || {
+            for options in runs {
+                pingpong(which, &Bed::loopback()?, &[], options)?;
             }
+            Ok(())
+        }));
+    };
+    for (option, how) in [(None, "polled"), (Some("-e"), "awaited by events")] {
+        for size in which.sizes {
+            let options = ["-s", size, "-n", "200"].into_iter().chain(option);
+            case(&format!("of {size} bytes {how}"), vec![options.collect()]);
         }
+    }
+    // Datagrams have the size of a packet, so that tool has no such option.
+    if which.program != "ibv_ud_pingpong" {
+        let at = |mtu| vec!["-s", "9001", "-n", "200", "-m", mtu];
+        case("at every path MTU", MTUS.map(at).to_vec());
+    }
+    for (how, options) in which.ways {
+        let options = ["-s", "2048", "-n", "200"].iter().chain(*options);
+        case(how, vec![options.copied().collect()]);
     }
     cases
 }

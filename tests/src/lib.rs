@@ -8,6 +8,7 @@
 
 pub mod bed;
 pub mod case;
+pub mod compiled;
 pub mod listening;
 pub mod mutations;
 pub mod peer;

@@ -18,7 +18,9 @@ bitflags::bitflags! {
         const MW_BIND = 1 << 4;
         /// Addresses count from zero rather than from the region's own start.
         const ZERO_BASED = 1 << 5;
-        /// On-demand paging.
+        /// On-demand paging: the memory need not be there before it is used. An access that finds none is an error of
+        /// the request, where faults of the card's copy are caught (by the drop-in, on x86-64); elsewhere the
+        /// process's handler of SIGSEGV gets it.
         const ON_DEMAND = 1 << 6;
         /// Huge pages.
         const HUGETLB = 1 << 7;

@@ -3,29 +3,47 @@
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
 
 use softroce::lock::{Mutex, MutexGuard};
 use verbs_api::{
-    AsyncEvent, AsyncEventGuard, Context as _, Error, ErrorKind, EventKind, EventSource, Object, Result,
+    AsyncEvent, AsyncEventGuard, Context as _, Error, ErrorKind, EventKind, EventSource, Object, Refused,
+    Result,
 };
 use verbs_sys::*;
 
+use crate::device::{Family, Registry};
 use crate::entry::{self, null, number, place};
 use crate::handle::Handle;
+use crate::import::{Exports, file_of};
 use crate::wait::{self, Attempt};
 use crate::{
     DeviceContext, completion, cq_ex, device_memory, domain, memory, post, qp, query, srq, window, xrc,
 };
 
-type ContextHandle = Handle<verbs_context, DeviceContext, ContextExtra>;
+type ContextHandle = Handle<verbs_context, Opened, ContextExtra>;
+
+/// The provider's context; a program may have imported it once more. None: closed, and what was made on it is left.
+struct Opened {
+    device: Option<Arc<DeviceContext>>,
+}
 
 /// What a context keeps beside the provider's.
-pub(crate) struct ContextExtra {
-    /// Stands in for the descriptor of the kernel's driver: real, and never readable.
-    _command_fd: OwnedFd,
+struct ContextExtra {
+    /// Stands in for the descriptor of the kernel's driver: real, and never readable. None: closed.
+    command_fd: Mutex<Option<OwnedFd>>,
+    shared: Arc<Shared>,
+}
+
+/// What contexts of one family, the first and the imported ones, have in common.
+pub(crate) struct Shared {
+    /// That opened the device.
+    process: u32,
     /// Queue pairs by number, and events taken but not acknowledged.
     state: Mutex<State>,
+    exports: Exports,
 }
 
 #[derive(Default)]
@@ -39,7 +57,22 @@ struct State {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Element(usize);
 
-impl ContextExtra {
+impl Default for Shared {
+    fn default() -> Self {
+        Shared {
+            process: std::process::id(),
+            state: Mutex::default(),
+            exports: Exports::default(),
+        }
+    }
+}
+
+impl Shared {
+    /// Whether this process is a child of the one that opened the device. Locks may be held by threads of its parent.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.process != std::process::id()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
@@ -83,34 +116,59 @@ pub(crate) unsafe fn object<'a>(context: *mut ibv_context) -> Result<&'a DeviceC
         return Err(null("the context"));
     }
     // SAFETY: the caller's promise.
-    unsafe { ContextHandle::object(extended(context), "the context") }
+    let opened = unsafe { ContextHandle::object(extended(context), "the context") }?;
+    let closed = || Error::invalid("the context is closed");
+    opened.device.as_deref().ok_or_else(closed)
+}
+
+/// Ask a context, also one that was inherited through fork: a child has no part in its parent's card, so one that it
+/// opens for the purpose answers. A kernel's driver answers a child, too.
+pub(crate) fn ask<R>(object: &DeviceContext, question: impl Fn(&DeviceContext) -> Result<R>) -> Result<R> {
+    match question(object) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            question(&Registry::this()?.open(object.name())?)
+        }
+        answer => answer,
+    }
 }
 
 /// What is kept beside it.
 ///
 /// # Safety
 /// `context` is open during `'a`.
-pub(crate) unsafe fn extra<'a>(context: *mut ibv_context) -> &'a ContextExtra {
+pub(crate) unsafe fn extra<'a>(context: *mut ibv_context) -> &'a Shared {
     // SAFETY: the caller's promise.
-    unsafe { ContextHandle::extra(extended(context)) }
+    unsafe { &ContextHandle::extra(extended(context)).shared }
 }
 
-fn eventfd() -> Result<OwnedFd> {
-    // SAFETY: no pointer is passed.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-    if fd < 0 {
-        return Err(Error::system(
-            "no descriptor for a context",
-            std::io::Error::last_os_error(),
-        ));
-    }
-    // SAFETY: new, and ours alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+/// What of it can be imported.
+///
+/// # Safety
+/// `context` is open during `'a`.
+pub(crate) unsafe fn exports<'a>(context: *mut ibv_context) -> &'a Exports {
+    // SAFETY: the caller's promise.
+    unsafe { &extra(context).exports }
 }
 
 /// Hand an open device out to C.
 pub(crate) fn hand_out(device: *mut ibv_device, object: DeviceContext) -> Result<*mut ibv_context> {
-    let command_fd = eventfd()?;
+    // A socket without a name: nobody can send to it, and its duplicates can be told from all other files.
+    let command_fd = UnixDatagram::unbound()
+        .map_err(|error| Error::system("no descriptor for a context", error))?
+        .into();
+    let family = Family {
+        file: file_of(OwnedFd::as_raw_fd(&command_fd))?,
+        listed: device,
+        device: Arc::new(object),
+        shared: Arc::default(),
+    };
+    Registry::this()?.add_family(&family);
+    hand_out_one_more(family, command_fd)
+}
+
+/// The same for a device that is open already.
+pub(crate) fn hand_out_one_more(family: Family, command_fd: OwnedFd) -> Result<*mut ibv_context> {
+    let object = &family.device;
     let async_fd = object.async_fd().as_raw_fd();
     let vectors = object.query_device()?.num_comp_vectors.max(1);
     // SAFETY: zeroes are valid in every member: numbers, arrays of numbers, NULL pointers, absent functions, and a
@@ -119,6 +177,7 @@ pub(crate) fn hand_out(device: *mut ibv_device, object: DeviceContext) -> Result
     c.query_port = Some(query::query_port_sized);
     c.query_device_ex = Some(query::query_device_ex);
     c.query_rt_values = Some(query::query_rt_values);
+    c.advise_mr = Some(memory::advise_mr);
     c.alloc_null_mr = Some(memory::alloc_null_mr);
     c.create_cq_ex = Some(cq_ex::create_cq_ex);
     c.create_qp_ex = Some(qp::create_qp_ex);
@@ -135,7 +194,7 @@ pub(crate) fn hand_out(device: *mut ibv_device, object: DeviceContext) -> Result
     c.alloc_parent_domain = Some(domain::alloc_parent_domain);
     c.modify_cq = Some(completion::modify_cq);
     c.sz = size_of::<verbs_context>();
-    c.context.device = device;
+    c.context.device = family.listed;
     c.context.cmd_fd = command_fd.as_raw_fd();
     c.context.async_fd = async_fd;
     c.context.num_comp_vectors = vectors as c_int;
@@ -149,10 +208,13 @@ pub(crate) fn hand_out(device: *mut ibv_device, object: DeviceContext) -> Result
     c.context.ops.dealloc_mw = Some(window::dealloc_mw);
     c.context.ops.bind_mw = Some(window::bind_mw);
     let extra = ContextExtra {
-        _command_fd: command_fd,
-        state: Mutex::default(),
+        command_fd: Mutex::new(Some(command_fd)),
+        shared: family.shared,
     };
-    let pointer = ContextHandle::hand_out(c, object, extra);
+    let opened = Opened {
+        device: Some(family.device),
+    };
+    let pointer = ContextHandle::hand_out(c, opened, extra);
     // SAFETY: just handed out; only an address is taken.
     Ok(unsafe { &raw mut (*pointer).context })
 }
@@ -168,12 +230,39 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
             return Err(null("the context"));
         }
         // SAFETY: the caller's promise.
-        let closed = unsafe { ContextHandle::destroy(extended(context), "the context", Object::destroy) };
+        let closed = unsafe { ContextHandle::destroy(extended(context), "the context", close) };
         match closed {
             Err(error) if error.kind() != ErrorKind::Busy => Err(error),
-            Ok(()) | Err(_) => Ok(0),
+            Err(_) => {
+                // SAFETY: the context was left.
+                let extra = unsafe { ContextHandle::extra(extended(context)) };
+                let mut command_fd = extra.command_fd.lock();
+                drop(command_fd.take());
+                Registry::this()?.leave_behind(context);
+                Ok(0)
+            }
+            Ok(()) => Ok(0),
         }
     })
+}
+
+/// Of a family, only the last one closes the device. What was made on the others points at them: they are left.
+fn close(opened: Opened) -> Result<(), Refused<Opened>> {
+    let left = |device, error| Refused {
+        object: Opened { device },
+        error,
+    };
+    let Some(device) = opened.device else {
+        return Err(left(None, Error::invalid("the context is closed already")));
+    };
+    match Arc::try_unwrap(device).map(Object::destroy) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(refused)) => Err(left(Some(Arc::new(refused.object)), refused.error)),
+        Err(_others) => {
+            let error = Error::new(ErrorKind::Busy, "another context of the device is open");
+            Err(left(None, error))
+        }
+    }
 }
 
 /// `ibv_get_async_event`: waits, unless `O_NONBLOCK` is set on the descriptor.
@@ -208,7 +297,7 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_async_event(
     })
 }
 
-fn element_of(extra: &ContextExtra, event: AsyncEvent) -> Option<Element> {
+fn element_of(extra: &Shared, event: AsyncEvent) -> Option<Element> {
     match event.source {
         EventSource::Qp(qpn) => extra.qp(qpn),
         // Our cookies are the objects' own addresses.
@@ -268,10 +357,7 @@ mod tests {
 
     #[test]
     fn a_target_with_several_handles_is_found_until_the_last_one_is_gone() {
-        let extra = ContextExtra {
-            _command_fd: eventfd().unwrap(),
-            state: Mutex::default(),
-        };
+        let extra = Shared::default();
         let handles = [8, 16].map(|address| address as *mut ibv_qp);
         for handle in handles {
             extra.add_qp(7, handle);

@@ -6,14 +6,16 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{self, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Weak};
 
+use softroce::lock::{Mutex, MutexGuard};
 use softroce::{Options, Softroce};
 use verbs_api::{DeviceInfo, Provider, Result};
 use verbs_sys::convert::{text_from_c, text_to_c};
 use verbs_sys::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_context, ibv_device};
 
 use crate::entry::{self, explain, null, value};
-use crate::{context, entry::pointer, faults};
+use crate::{DeviceContext, context, entry::pointer, faults};
 
 /// A device as C sees it. Vendor libraries read private members behind the public ones, to see whether a device is
 /// theirs: they find zeroes.
@@ -25,12 +27,44 @@ struct ListedDevice {
 }
 
 /// What the process has.
-struct Registry {
+pub(crate) struct Registry {
     process: u32,
     provider: Softroce,
     devices: Box<[*mut ListedDevice]>,
+    /// Open devices that can be imported. Closed ones are let go when another opens.
+    families: Mutex<Vec<Known>>,
+    /// Contexts that were closed while something made on them was left.
+    left_behind: Mutex<Vec<usize>>,
     /// The parent process's, whose devices the program may hold. Also tells leak checkers that it is not lost.
     _parents: *const Registry,
+}
+
+/// What contexts of one open device share: the first one and those that were imported from it.
+pub(crate) struct Family {
+    /// That of the descriptor by which it is imported.
+    pub(crate) file: (u64, u64),
+    pub(crate) listed: *mut ibv_device,
+    pub(crate) device: Arc<DeviceContext>,
+    pub(crate) shared: Arc<context::Shared>,
+}
+
+/// A family that may be closed.
+struct Known {
+    file: (u64, u64),
+    listed: *mut ibv_device,
+    device: Weak<DeviceContext>,
+    shared: Weak<context::Shared>,
+}
+
+impl Known {
+    fn open(&self) -> Option<Family> {
+        Some(Family {
+            file: self.file,
+            listed: self.listed,
+            device: self.device.upgrade()?,
+            shared: self.shared.upgrade()?,
+        })
+    }
 }
 
 static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(null_mut());
@@ -67,7 +101,7 @@ impl Drop for Registry {
 
 impl Registry {
     /// This process's, made at the first call.
-    fn this() -> Result<&'static Registry> {
+    pub(crate) fn this() -> Result<&'static Registry> {
         let process = std::process::id();
         let current = REGISTRY.load(Ordering::Acquire);
         // SAFETY: what is stored once is never freed.
@@ -87,6 +121,8 @@ impl Registry {
             provider,
             devices,
             _parents: current,
+            families: Mutex::default(),
+            left_behind: Mutex::default(),
         }));
         let winner = match REGISTRY.compare_exchange(current, made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => made,
@@ -99,6 +135,44 @@ impl Registry {
         };
         // SAFETY: as above.
         Ok(unsafe { &*winner })
+    }
+}
+
+impl Registry {
+    fn families(&self) -> MutexGuard<'_, Vec<Known>> {
+        self.families.lock()
+    }
+
+    /// It can be imported from now on.
+    pub(crate) fn add_family(&self, family: &Family) {
+        let mut families = self.families();
+        families.retain(|known| known.device.strong_count() > 0);
+        families.push(Known {
+            file: family.file,
+            listed: family.listed,
+            device: Arc::downgrade(&family.device),
+            shared: Arc::downgrade(&family.shared),
+        });
+    }
+
+    /// The open device that `file` is a descriptor of.
+    pub(crate) fn family_of(&self, file: (u64, u64)) -> Option<Family> {
+        let families = self.families();
+        families
+            .iter()
+            .filter(|known| known.file == file)
+            .find_map(Known::open)
+    }
+
+    /// Objects point at this closed context: it stays, and can be found.
+    pub(crate) fn leave_behind(&self, context: *mut ibv_context) {
+        let mut left = self.left_behind.lock();
+        left.push(context as usize);
+    }
+
+    /// Open a device for this process alone.
+    pub(crate) fn open(&self, name: &str) -> Result<DeviceContext> {
+        self.provider.open(name)
     }
 }
 
@@ -180,7 +254,7 @@ pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut
     pointer("ibv_open_device", || {
         // SAFETY: the caller's promise; a listed device never changes.
         let name = text_from_c(&unsafe { value(device, "the device") }?.name);
-        let opened = Registry::this().and_then(|registry| registry.provider.open(&name));
+        let opened = Registry::this().and_then(|registry| registry.open(&name));
         let opened = opened.inspect_err(|error| explain("ibv_open_device", error))?;
         faults::install();
         context::hand_out(device, opened)

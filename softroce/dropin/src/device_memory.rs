@@ -1,16 +1,18 @@
 //! Device memory.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
 
 use verbs_api::{Context as _, DeviceMemory as _, Error, Object, ProtectionDomain as _};
 use verbs_sys::*;
 
 use crate::entry::{null, number, pointer, value};
 use crate::handle::Handle;
+use crate::import::{Export, destroy_exported};
 use crate::memory::{self, PdHandle};
 use crate::{Dm, context};
 
-type DmHandle = Handle<ibv_dm, Dm>;
+pub(crate) type DmHandle = Handle<ibv_dm, Arc<Dm>, Option<Export<Dm>>>;
 
 /// `alloc_dm` of the second table.
 ///
@@ -29,16 +31,25 @@ pub(crate) unsafe extern "C" fn alloc_dm(
                 attr.comp_mask
             )));
         }
-        let dm = object.alloc_dm(attr.length, attr.log_align_req)?;
-        let c = ibv_dm {
-            context,
-            memcpy_to_dm: Some(copy_to),
-            memcpy_from_dm: Some(copy_from),
-            comp_mask: 0,
-            handle: 0,
-        };
-        Ok(DmHandle::hand_out(c, dm, ()))
+        let dm = Arc::new(context::ask(object, |object| {
+            object.alloc_dm(attr.length, attr.log_align_req)
+        })?);
+        // SAFETY: the caller's promise.
+        let (shared, exports) = unsafe { (context::extra(context), context::exports(context)) };
+        let export = (!shared.is_inherited()).then(|| exports.dms.export(&dm));
+        let handle = export.as_ref().map_or(0, |export| export.number);
+        Ok(DmHandle::hand_out(as_c(context, handle), dm, export))
     })
+}
+
+pub(crate) fn as_c(context: *mut ibv_context, handle: u32) -> ibv_dm {
+    ibv_dm {
+        context,
+        memcpy_to_dm: Some(copy_to),
+        memcpy_from_dm: Some(copy_from),
+        comp_mask: 0,
+        handle,
+    }
 }
 
 /// `free_dm` of the second table.
@@ -48,7 +59,9 @@ pub(crate) unsafe extern "C" fn alloc_dm(
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     // SAFETY: the caller's promise.
     number("ibv_free_dm", || unsafe {
-        DmHandle::destroy(dm, "the device memory", Object::destroy)
+        DmHandle::destroy(dm, "the device memory", |object| {
+            destroy_exported(object, DmHandle::extra(dm).as_ref(), Object::destroy)
+        })
     })
 }
 

@@ -9,7 +9,7 @@ use verbs_sys::*;
 use crate::context;
 use crate::entry::{number, pointer, value};
 use crate::handle::Handle;
-use crate::memory::PdHandle;
+use crate::memory::{self, PdHandle};
 
 /// The parent domains that name a thread domain hold it.
 type TdHandle = Handle<ibv_td, Arc<ThreadDomain>>;
@@ -80,6 +80,10 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
             // SAFETY: the caller's promise.
             false => Some(unsafe { TdHandle::object(init.td, "the thread domain") }?.clone()),
         };
-        Ok(PdHandle::hand_out(ibv_pd { context, handle: 0 }, parent, thread))
+        // SAFETY: the caller's promise.
+        unsafe {
+            context::object(context)?;
+            Ok(memory::hand_out_pd(context, parent, thread))
+        }
     })
 }

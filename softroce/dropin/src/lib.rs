@@ -21,6 +21,7 @@ mod domain;
 mod entry;
 mod faults;
 mod handle;
+mod import;
 mod log;
 mod memory;
 mod post;

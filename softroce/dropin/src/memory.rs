@@ -5,18 +5,27 @@ use std::sync::Arc;
 
 use softroce::lock::{Mutex, MutexGuard};
 use verbs_api::{
-    Access, Context as _, Error, MemoryRegion as _, Object, ProtectionDomain as _, Refused, Result,
+    Access, Advice, Context as _, Error, MemoryRegion as _, Object, ProtectionDomain as _, Refused, Result,
 };
+use verbs_sys::convert;
 use verbs_sys::*;
 
 use crate::domain::ThreadDomain;
 use crate::entry::{self, number, pointer};
 use crate::handle::Handle;
+use crate::import::{Export, destroy_exported};
 use crate::{Mr, Pd, context};
 
-/// A parent domain keeps the thread domain that it names.
-pub(crate) type PdHandle = Handle<ibv_pd, Pd, Option<Arc<ThreadDomain>>>;
-type MrHandle = Handle<ibv_mr, Mutex<Mr>>;
+pub(crate) type PdHandle = Handle<ibv_pd, Arc<Pd>, PdExtra>;
+pub(crate) type MrHandle = Handle<ibv_mr, Arc<Mutex<Mr>>, Option<Export<Mutex<Mr>>>>;
+
+/// What a protection domain keeps beside the provider's.
+#[derive(Default)]
+pub(crate) struct PdExtra {
+    pub(crate) export: Option<Export<Pd>>,
+    /// The thread domain that a parent domain names.
+    _thread: Option<Arc<ThreadDomain>>,
+}
 
 /// The provider's region, for this caller alone.
 ///
@@ -36,8 +45,27 @@ pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut 
     pointer("ibv_alloc_pd", || {
         // SAFETY: the caller's promise.
         let pd = unsafe { context::object(context) }?.alloc_pd()?;
-        Ok(PdHandle::hand_out(ibv_pd { context, handle: 0 }, pd, None))
+        // SAFETY: as above.
+        Ok(unsafe { hand_out_pd(context, pd, None) })
     })
+}
+
+/// # Safety
+/// `context` is open.
+pub(crate) unsafe fn hand_out_pd(
+    context: *mut ibv_context,
+    pd: Pd,
+    thread: Option<Arc<ThreadDomain>>,
+) -> *mut ibv_pd {
+    let pd = Arc::new(pd);
+    // SAFETY: the caller's promise.
+    let export = unsafe { context::exports(context) }.pds.export(&pd);
+    let handle = export.number;
+    let extra = PdExtra {
+        export: Some(export),
+        _thread: thread,
+    };
+    PdHandle::hand_out(ibv_pd { context, handle }, pd, extra)
 }
 
 /// `ibv_dealloc_pd`
@@ -47,7 +75,9 @@ pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut 
 pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: the caller's promise.
     number("ibv_dealloc_pd", || unsafe {
-        PdHandle::destroy(pd, "the protection domain", Object::destroy)
+        PdHandle::destroy(pd, "the protection domain", |object| {
+            destroy_exported(object, PdHandle::extra(pd).export.as_ref(), Object::destroy)
+        })
     })
 }
 
@@ -64,9 +94,10 @@ pub(crate) fn access(flags: c_uint) -> Result<Access> {
 }
 
 pub(crate) fn hand_out(pd: *mut ibv_pd, mr: Mr, addr: *mut c_void) -> *mut ibv_mr {
-    let c = ibv_mr {
-        // SAFETY: the domain is alive.
-        context: unsafe { (*pd).context },
+    // SAFETY: the domain is alive.
+    let context = unsafe { (*pd).context };
+    let mut c = ibv_mr {
+        context,
         pd,
         addr,
         length: mr.length() as usize,
@@ -74,7 +105,11 @@ pub(crate) fn hand_out(pd: *mut ibv_pd, mr: Mr, addr: *mut c_void) -> *mut ibv_m
         lkey: mr.lkey().0,
         rkey: mr.rkey().0,
     };
-    MrHandle::hand_out(c, Mutex::new(mr), ())
+    let mr = Arc::new(Mutex::new(mr));
+    // SAFETY: a context is open while a domain on it lives.
+    let export = unsafe { context::exports(context) }.mrs.export(&mr);
+    c.handle = export.number;
+    MrHandle::hand_out(c, mr, Some(export))
 }
 
 unsafe fn register(
@@ -153,6 +188,49 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     })
 }
 
+/// `advise_mr` of the second table. With or without `IBV_ADVISE_MR_FLAG_FLUSH` the pages are there when it returns; but
+/// without, it is no more than a hint: pages that are missing are nobody's error then.
+///
+/// # Safety
+/// `pd` is NULL or alive, `list` NULL or valid for `count` entries.
+pub(crate) unsafe extern "C" fn advise_mr(
+    pd: *mut ibv_pd,
+    advice: c_int,
+    flags: u32,
+    list: *mut ibv_sge,
+    count: u32,
+) -> c_int {
+    const FLUSH: u32 = 1;
+    number("ibv_advise_mr", || {
+        // SAFETY: the caller's promise.
+        let domain = unsafe { PdHandle::object(pd, "the protection domain") }?;
+        let advice = match advice {
+            0 => Advice::Prefetch,
+            1 => Advice::PrefetchWrite,
+            2 => Advice::PrefetchNoFault,
+            other => {
+                return Err(Error::unsupported(&format!("the advice {other}")));
+            }
+        };
+        if flags & !FLUSH != 0 {
+            return Err(Error::invalid(format!("advice has no flags {flags:#x}")));
+        }
+        if count == 0 {
+            return Err(Error::invalid("advice about no memory at all"));
+        }
+        // SAFETY: the caller's promise.
+        let sges = unsafe { convert::sge_list(list, c_int::try_from(count).unwrap_or(-1)) }
+            .ok_or_else(|| Error::invalid("the list of entries is NULL or too long"))?;
+        if flags & FLUSH == 0 {
+            // Keys and bounds must be right all the same.
+            domain.advise_mr(Advice::PrefetchNoFault, sges)?;
+            let _ = domain.advise_mr(advice, sges);
+            return Ok(());
+        }
+        domain.advise_mr(advice, sges)
+    })
+}
+
 const CHANGE_TRANSLATION: c_int = 1;
 const CHANGE_PD: c_int = 2;
 const CHANGE_ACCESS: c_int = 4;
@@ -180,7 +258,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
         let new_pd = match flags & CHANGE_PD {
             0 => None,
             // SAFETY: the caller's promise.
-            _ => Some(unsafe { PdHandle::object(pd, "the new protection domain") }?),
+            _ => Some(&**unsafe { PdHandle::object(pd, "the new protection domain") }?),
         };
         let memory = (flags & CHANGE_TRANSLATION != 0).then_some((addr.cast::<u8>(), length));
         let new_access = match flags & CHANGE_ACCESS {
@@ -211,7 +289,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
 /// `mr` is NULL or alive, and not used afterwards when this succeeds.
 pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     number("ibv_dereg_mr", || {
-        let how = |object: Mutex<Mr>| {
+        let destroy = |object: Mutex<Mr>| {
             let mr = object.into_inner();
             mr.destroy().map_err(|refused| Refused {
                 object: Mutex::new(refused.object),
@@ -219,7 +297,11 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
             })
         };
         // SAFETY: the caller's promise.
-        unsafe { MrHandle::destroy(mr, "the memory region", how) }
+        unsafe {
+            MrHandle::destroy(mr, "the memory region", |object| {
+                destroy_exported(object, MrHandle::extra(mr).as_ref(), destroy)
+            })
+        }
     })
 }
 

@@ -2,11 +2,12 @@
 
 use std::ffi::{c_int, c_uint};
 
-use verbs_api::{Context as _, Error, Result};
+use verbs_api::{Context, Error, PortAttr, Result};
 use verbs_sys::convert::{device_attr_to_c, gid_entry_to_c, port_attr_to_c};
 use verbs_sys::*;
 
-use crate::context::object;
+use crate::DeviceContext;
+use crate::context::{ask, object};
 use crate::entry::{self, null, number, place};
 
 /// Copy the first `length` bytes of `from` to C, which may have been compiled when the struct was shorter.
@@ -35,7 +36,7 @@ pub(crate) unsafe extern "C" fn ibv_query_device(
     number("ibv_query_device", || {
         // SAFETY: the caller's promise.
         let (context, attr) = unsafe { (object(context)?, place(attr, "the place for attributes")?) };
-        *attr = device_attr_to_c(&context.query_device()?);
+        *attr = device_attr_to_c(&ask(context, Context::query_device)?);
         Ok(())
     })
 }
@@ -60,28 +61,64 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         if attr.is_null() || length < size_of::<ibv_device_attr>() {
             return Err(Error::invalid("the place for attributes is NULL or too short"));
         }
-        let device = context.query_device()?;
-        // SAFETY: zeroes are valid in every member.
-        let mut all: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
-        all.orig_attr = device_attr_to_c(&device);
-        all.device_cap_flags_ex = device.device_cap_flags;
-        all.max_dm_size = device.max_dm_bytes;
-        all.phys_port_cnt_ex = u32::from(device.phys_port_cnt);
-        if context.capabilities().cq_timestamps {
-            all.completion_timestamp_mask = u64::MAX;
-        }
-        all.cq_mod_caps = ibv_cq_moderation_caps {
-            max_cq_count: u16::MAX,
-            max_cq_period: u16::MAX,
-        };
-        if context.clock_ns().is_ok() {
-            // Nanoseconds, in kHz.
-            all.hca_core_clock = 1_000_000;
-        }
+        let all = ask(context, extended_attributes)?;
         // SAFETY: the caller's promise.
         unsafe { copy_prefix(&all, attr, length) };
         Ok(())
     })
+}
+
+/// All that we have to say about a device.
+fn extended_attributes(context: &DeviceContext) -> Result<ibv_device_attr_ex> {
+    let device = context.query_device()?;
+    // SAFETY: zeroes are valid in every member.
+    let mut all: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
+    all.orig_attr = device_attr_to_c(&device);
+    all.device_cap_flags_ex = device.device_cap_flags;
+    all.max_dm_size = device.max_dm_bytes;
+    all.phys_port_cnt_ex = u32::from(device.phys_port_cnt);
+    if context.capabilities().cq_timestamps {
+        all.completion_timestamp_mask = u64::MAX;
+    }
+    all.cq_mod_caps = ibv_cq_moderation_caps {
+        max_cq_count: u16::MAX,
+        max_cq_period: u16::MAX,
+    };
+    if context.capabilities().on_demand_paging {
+        offer_on_demand_paging(&mut all);
+    }
+    if context.clock_ns().is_ok() {
+        // Nanoseconds, in kHz.
+        all.hca_core_clock = 1_000_000;
+    }
+    Ok(all)
+}
+
+/// Every operation of every transport reaches memory by the same copy.
+fn offer_on_demand_paging(attr: &mut ibv_device_attr_ex) {
+    const SUPPORT: u64 = 1;
+    const IMPLICIT: u64 = 1 << 1;
+    const SEND: u32 = 1;
+    const RECV: u32 = 1 << 1;
+    const WRITE: u32 = 1 << 2;
+    const READ: u32 = 1 << 3;
+    const ATOMIC: u32 = 1 << 4;
+    const SRQ_RECV: u32 = 1 << 5;
+    const FLUSH: u32 = 1 << 6;
+    const ATOMIC_WRITE: u32 = 1 << 7;
+    let unreliable = SEND | RECV | SRQ_RECV;
+    let reliable = unreliable | WRITE | READ | ATOMIC | FLUSH | ATOMIC_WRITE;
+    attr.odp_caps = ibv_odp_caps {
+        general_caps: SUPPORT | IMPLICIT,
+        per_transport_caps: [reliable, unreliable | WRITE, unreliable],
+    };
+    attr.xrc_odp_caps = SEND | WRITE | READ | ATOMIC | SRQ_RECV;
+}
+
+/// How many GIDs the table has room for: as on a card, more than there are addresses, and the rest is empty.
+fn gid_table_length(port: &PortAttr) -> u32 {
+    const ROOM: u32 = 16;
+    port.gid_tbl_len.max(ROOM)
 }
 
 fn query_port(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr, length: usize) -> Result<()> {
@@ -89,7 +126,9 @@ fn query_port(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr, len
         return Err(null("the place for attributes"));
     }
     // SAFETY: NULL or open, by the promise of our callers' callers.
-    let all = port_attr_to_c(&unsafe { object(context) }?.query_port(port)?);
+    let mut port = ask(unsafe { object(context) }?, |context| context.query_port(port))?;
+    port.gid_tbl_len = gid_table_length(&port);
+    let all = port_attr_to_c(&port);
     // SAFETY: as above.
     unsafe { copy_prefix(&all, attr, length) };
     Ok(())
@@ -159,7 +198,7 @@ pub(crate) unsafe extern "C" fn ibv_query_gid(
     entry::count("ibv_query_gid", || {
         // SAFETY: the caller's promise.
         let (context, gid) = unsafe { (object(context)?, place(gid, "the place for the GID")?) };
-        let length = context.query_port(port)?.gid_tbl_len;
+        let length = gid_table_length(&context.query_port(port)?);
         let index = u32::try_from(index)
             .ok()
             .filter(|index| *index < length)

@@ -13,6 +13,7 @@ use crate::completion::*;
 use crate::context::*;
 use crate::datagram::*;
 use crate::device::*;
+use crate::import::*;
 use crate::memory::*;
 use crate::qp::*;
 use crate::query::*;
@@ -128,16 +129,14 @@ export! { "IBVERBS_1.6": ibv_qp_to_qp_ex }
 export! { "IBVERBS_1.7": ibv_reg_mr_iova }
 export! { "IBVERBS_1.8": ibv_reg_mr_iova2 }
 export! { "IBVERBS_1.9": ibv_get_device_index }
-export! { "IBVERBS_1.10": ibv_query_ece, ibv_set_ece }
+export! { "IBVERBS_1.10":
+    ibv_import_device, ibv_import_mr, ibv_import_pd, ibv_query_ece, ibv_set_ece, ibv_unimport_mr, ibv_unimport_pd,
+}
 export! { "IBVERBS_1.11": _ibv_query_gid_ex, _ibv_query_gid_table }
-export! { "IBVERBS_1.13": ibv_is_fork_initialized }
+export! { "IBVERBS_1.13": ibv_import_dm, ibv_is_fork_initialized, ibv_unimport_dm }
 export! { "IBVERBS_1.14": ibv_query_qp_data_in_order }
 
-absent! { "IBVERBS_1.10", unsupported_pointer: ibv_import_device, ibv_import_mr, ibv_import_pd }
-absent! { "IBVERBS_1.10", ignored: ibv_unimport_mr, ibv_unimport_pd }
 absent! { "IBVERBS_1.12", unsupported_pointer: ibv_reg_dmabuf_mr }
-absent! { "IBVERBS_1.13", unsupported_pointer: ibv_import_dm }
-absent! { "IBVERBS_1.13", ignored: ibv_unimport_dm }
 absent! { "IBVERBS_1.1", unsupported_number: ibv_resolve_eth_l2_from_gid }
 // They convert structs of the kernel's interface, which no program here receives.
 absent! { "IBVERBS_1.0", ignored: ibv_copy_path_rec_from_kern, ibv_copy_path_rec_to_kern, ibv_copy_qp_attr_from_kern }

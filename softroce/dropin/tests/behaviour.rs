@@ -109,3 +109,18 @@ fn registered_memory_that_is_unmapped_ends_the_request_and_not_the_program() {
 fn a_list_of_the_builder_with_a_bad_request_is_refused_as_a_whole() {
     run("builder-aborts", 110);
 }
+
+#[test]
+fn a_queue_pair_that_is_reset_or_destroyed_takes_its_completions_along() {
+    run("reset-forgets", 111);
+}
+
+#[test]
+fn on_demand_memory_need_not_be_there_until_it_is_used_or_asked_for() {
+    run("on-demand", 112);
+}
+
+#[test]
+fn imported_objects_are_the_same_objects_and_keep_them() {
+    run("import", 113);
+}

@@ -5,7 +5,7 @@ mod common;
 
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -271,90 +271,4 @@ fn a_program_that_lists_devices_builds_against_the_system_headers_and_runs() {
         .env("SOFTROCE_ADDRESS", common::address(8).to_string());
     let text = success("rdma_device", &command.output().expect("running"));
     assert!(text.contains("softroce0") && text.contains("max_qp"), "{text}");
-}
-
-/// Where Debian's `rdma-core` and `python3-pyverbs` leave them, some compressed.
-const PYTHON_TESTS: &str = "/usr/share/doc/rdma-core/tests";
-
-/// Tests that ask for something else than this card does, with the reason.
-const PYTHON_TESTS_LEFT_OUT: &[(&str, &str, &str)] = &[
-    (
-        "test_device.py",
-        "test_multi_process_alloc_dm",
-        "a forked child has no device of its parent's",
-    ),
-    (
-        "test_mr.py",
-        "test_mr_rereg_pd",
-        "completions of a queue pair that was reset stay in their queue, and its traffic meets them",
-    ),
-    ("test_mr.py", "test_mr_rereg_addr", "as above"),
-];
-
-/// A folder with the Python tests as they are run; `None` when they are not installed.
-fn python_tests() -> Option<PathBuf> {
-    let usable = Command::new("/usr/bin/python3")
-        .args(["-c", "import pyverbs.device"])
-        .output();
-    if !usable.is_ok_and(|output| output.status.success()) || !Path::new(PYTHON_TESTS).is_dir() {
-        println!("skipped: pyverbs or its tests are not installed (rdma-core, python3-pyverbs)");
-        return None;
-    }
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pyverbs");
-    let copied = Command::new("sh")
-        .args([
-            "-c",
-            "mkdir -p \"$1\" && cp -r \"$0\"/. \"$1\" && gunzip -f \"$1\"/*.gz",
-        ])
-        .arg(PYTHON_TESTS)
-        .arg(&folder)
-        .output()
-        .expect("running sh");
-    success("copying the tests", &copied);
-    for (file, test, _) in PYTHON_TESTS_LEFT_OUT {
-        let path = folder.join(file);
-        let text = std::fs::read_to_string(&path).expect("a test file");
-        let definition = format!("def {test}(");
-        assert!(text.contains(&definition), "{file} has no {test}");
-        let text = text.replace(&definition, &format!("def left_out_{test}("));
-        std::fs::write(&path, text).expect("the copy is ours");
-    }
-    Some(folder)
-}
-
-#[test]
-fn the_python_tests_of_rdma_core_pass_or_are_skipped_by_themselves() {
-    let modules = [
-        "test_addr",
-        "test_atomic",
-        "test_cq",
-        "test_cq_events",
-        "test_cqex",
-        "test_device",
-        "test_fork",
-        "test_mr",
-        "test_parent_domain",
-        "test_pd",
-        "test_qp",
-        "test_qpex",
-        "test_relaxed_ordering",
-    ];
-    let Some(folder) = python_tests() else { return };
-    for module in modules {
-        let mut command = Command::new("/usr/bin/python3");
-        command
-            .current_dir(&folder)
-            .args(["run_tests.py", "-v", &format!("tests.{module}")]);
-        command
-            .env("LD_PRELOAD", common::drop_in())
-            .env("SOFTROCE_ADDRESS", common::address(9).to_string());
-        let text = success(module, &command.output().expect("running python"));
-        // Of the only test of this module, the result stands on a line of its own.
-        let passed = text.contains("... ok") || module == "test_fork";
-        assert!(
-            passed,
-            "{module} ran no test:
-{text}"
-        );
-    }
 }

@@ -260,6 +260,14 @@ impl CompletionQueues {
         Pushed::Notify
     }
 
+    /// Remove what waits of the queue pair `qpn`, which forgets its past: it went to RESET, or is gone.
+    pub(crate) fn remove_completions_of(&mut self, cq: CqId, qpn: u32) {
+        let queue = self.queues.get_mut(cq.0).expect("a used completion queue exists");
+        if !queue.ring.is_empty() {
+            queue.ring.remove(qpn);
+        }
+    }
+
     /// When [`Self::pop_due`] has something, at the earliest.
     pub(crate) fn next_due(&self) -> Option<Time> {
         self.timers.next()

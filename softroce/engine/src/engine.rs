@@ -3,10 +3,11 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::ops::Range;
 
 use verbs_api::{
-    Access, AtomicCap, DeviceAttr, EventKind, GidEntry, LinkLayer, Mtu, PortAttr, PortState, QpCap, QpType,
-    Result, SqSigType, device_caps,
+    Access, Advice, AtomicCap, DeviceAttr, EventKind, GidEntry, LinkLayer, Mtu, PortAttr, PortState, QpCap,
+    QpType, Result, Sge, SqSigType, device_caps,
 };
 
 use crate::budget::{Peers, ReadBudget};
@@ -312,6 +313,14 @@ impl Engine {
         // SAFETY: the caller's promise is the one that `HostMemory` asks for.
         let host = unsafe { HostMemory::new(addr, length) };
         self.shared.memory.register(&mut self.pds, pd, host, iova, access)
+    }
+
+    /// Where the bytes of an entry are that a program gives advice about: of a region that is on demand.
+    ///
+    /// # Errors
+    /// EFAULT: a key that opens nothing here or does not grant writing, bytes outside. EINVAL: not on demand.
+    pub fn advised(&self, pd: PdId, advice: Advice, sge: &Sge) -> Result<Range<usize>> {
+        self.shared.memory.advised(pd, advice, sge)
     }
 
     /// The null region: any address, reads as zeros, swallows writes; local use only.

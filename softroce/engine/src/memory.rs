@@ -10,6 +10,7 @@
 //! ([`Memory::remote`] and its kin) the exemption is the caller's: they check what they are given.
 #![deny(unsafe_code)]
 
+mod advice;
 #[allow(unsafe_code)]
 mod copy;
 #[allow(unsafe_code)]
@@ -47,6 +48,9 @@ const PLACE_BITS: u32 = 17;
 pub(crate) const MAX_MR: usize = 1 << PLACE_BITS;
 /// Windows that an engine may hold.
 pub(crate) const MAX_MW: usize = 1 << PLACE_BITS;
+
+/// Every region is on demand, where memory that is missing does not end the program: whether the flag is accepted.
+pub(crate) const HAS_ON_DEMAND: bool = copy::CATCHES_FAULTS;
 
 /// A region, as its owner knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

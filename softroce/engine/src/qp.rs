@@ -345,9 +345,13 @@ impl Qp {
         attr
     }
 
-    /// Forget connection and work, as on the way to RESET. No completions.
+    /// Forget connection and work, as on the way to RESET. No completions, and those that wait are removed: but for
+    /// what of an XRC target waits in the queue of a shared receive queue, which is not its own.
     pub(crate) fn reset(&mut self, shared: &mut Shared) {
         self.release_link(shared);
+        for cq in [self.id.send_cq, self.id.recv_cq].into_iter().flatten() {
+            shared.cqs.remove_completions_of(cq, self.id.qpn.value());
+        }
         self.send_queue.clear();
         self.receives.clear();
         self.requester = Requester::default();

@@ -230,3 +230,26 @@ fn a_capture_file_has_the_process_number_where_its_name_asks_for_it() {
     let error = Capture::create(nowhere, Arc::new(crate::MonotonicClock)).unwrap_err();
     assert!(error.to_string().contains("/no/such/folder/x.pcapng"), "{error}");
 }
+
+#[test]
+fn a_file_that_another_one_is_writing_is_left_alone() {
+    let create = |path: &FilePath| Capture::create(path, Arc::new(crate::MonotonicClock));
+    let name = std::env::temp_dir().join(format!("softroce-tap-shared-{}.pcapng", std::process::id()));
+    let beside = PathBuf::from(format!("{}.{}", name.display(), std::process::id()));
+    let length = |path: &FilePath| std::fs::metadata(path).unwrap().len();
+    let first = create(&name).unwrap();
+    let mut tap = Tap::new(Mirror::default(), first.clone());
+    send_one(&mut tap, "127.0.0.1", "127.0.0.1");
+    let before = length(&name);
+    let second = create(&name).unwrap();
+    assert_eq!(length(&name), before);
+    assert!(length(&beside) > 0);
+    assert_eq!(create(&name).unwrap_err().errno(), libc::EBUSY);
+    // Once nobody writes it, the next one begins anew.
+    drop((tap, first, second));
+    let third = create(&name).unwrap();
+    assert!(length(&name) < before);
+    drop(third);
+    std::fs::remove_file(name).unwrap();
+    std::fs::remove_file(beside).unwrap();
+}

@@ -67,7 +67,7 @@ mirror! {
         dealloc_dmah: Slot,
         alloc_dmah: Slot,
         query_port: Option<unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int>,
-        advise_mr: Slot,
+        advise_mr: Option<unsafe extern "C" fn(*mut ibv_pd, c_int, u32, *mut ibv_sge, u32) -> c_int>,
         alloc_null_mr: Option<unsafe extern "C" fn(*mut ibv_pd) -> *mut ibv_mr>,
         read_counters: Slot,
         attach_counters_point_flow: Slot,

@@ -159,6 +159,10 @@ static void forked(void)
         struct ibv_wc wc;
         CHECK(ibv_poll_cq(cq, 1, &wc) <= 0);
         CHECK(ibv_alloc_pd(context) == NULL);
+        struct ibv_device_attr attr;
+        struct ibv_alloc_dm_attr wanted = {.length = 64};
+        struct ibv_dm *dm = ibv_alloc_dm(context, &wanted);
+        CHECK(ibv_query_device(context, &attr) == 0 && dm && ibv_free_dm(dm) == 0);
         struct ibv_context *own = open_first();
         struct ibv_pd *own_pd = ibv_alloc_pd(own);
         CHECK(own_pd && ibv_dealloc_pd(own_pd) == 0 && ibv_close_device(own) == 0);
@@ -456,6 +460,98 @@ static void nonsense(void)
     CHECK(ibv_close_device(context) == 0);
 }
 
+/* A queue pair that went through RESET forgets its completions, and those of others stay. */
+static void reset_forgets(void)
+{
+    struct ibv_context *context = open_first();
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    struct ibv_cq *cq = ibv_create_cq(context, 8, NULL, NULL, 0);
+    struct ibv_qp *qps[3] = {new_qp(pd, cq), new_qp(pd, cq), new_qp(pd, cq)};
+    for (int i = 0; i < 3; i++) {
+        struct ibv_recv_wr *bad, receive = {.wr_id = i};
+        struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
+        to_init(qps[i]);
+        CHECK(ibv_post_recv(qps[i], &receive, &bad) == 0);
+        CHECK(ibv_modify_qp(qps[i], &error, IBV_QP_STATE) == 0);
+    }
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+    CHECK(ibv_modify_qp(qps[0], &reset, IBV_QP_STATE) == 0 && ibv_destroy_qp(qps[2]) == 0);
+    struct ibv_wc wc[3];
+    CHECK(ibv_poll_cq(cq, 3, wc) == 1 && wc[0].wr_id == 1 && wc[0].qp_num == qps[1]->qp_num);
+    CHECK(ibv_destroy_qp(qps[0]) == 0 && ibv_destroy_qp(qps[1]) == 0 && ibv_destroy_cq(cq) == 0);
+    CHECK(ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
+}
+
+/* On-demand memory need not be there when it is registered; advice brings it in, or tells that there is none. */
+static void on_demand(void)
+{
+    struct ibv_context *context = open_first();
+    struct ibv_device_attr_ex attr;
+    CHECK(ibv_query_device_ex(context, NULL, &attr) == 0);
+    if (!(attr.odp_caps.general_caps & IBV_ODP_SUPPORT_IMPLICIT))
+        return;
+    struct ibv_pd *pd = ibv_alloc_pd(context), *other = ibv_alloc_pd(context);
+    int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND;
+    char *gone = mmap(NULL, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), here[64];
+    CHECK(ibv_reg_mr(pd, gone, 4096, IBV_ACCESS_LOCAL_WRITE) == NULL && errno == EFAULT);
+    struct ibv_mr *mr = ibv_reg_mr(pd, gone, 4096, access);
+    struct ibv_mr *all = ibv_reg_mr(pd, NULL, SIZE_MAX, access);
+    struct ibv_mr *pinned = ibv_reg_mr(pd, here, sizeof here, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(mr && all && pinned);
+    struct ibv_sge there = {(uintptr_t)gone, 4096, mr->lkey}, beyond = {(uintptr_t)gone, 4097, mr->lkey};
+    struct ibv_sge mine = {(uintptr_t)here, sizeof here, all->lkey}, plain = {(uintptr_t)here, 8, pinned->lkey};
+    struct ibv_sge nothing = {(uintptr_t)here, 8, 0};
+    enum ibv_advise_mr_advice write = IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+    CHECK(ibv_advise_mr(pd, write, IBV_ADVISE_MR_FLAG_FLUSH, &mine, 1) == 0);
+    CHECK(ibv_advise_mr(pd, write, IBV_ADVISE_MR_FLAG_FLUSH, &there, 1) == EFAULT);
+    CHECK(ibv_advise_mr(pd, write, 0, &there, 1) == 0);
+    CHECK(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, IBV_ADVISE_MR_FLAG_FLUSH, &there, 1) == 0);
+    CHECK(ibv_advise_mr(pd, write, 0, &beyond, 1) == EFAULT && ibv_advise_mr(pd, write, 0, &nothing, 1) == EFAULT);
+    CHECK(ibv_advise_mr(other, write, 0, &mine, 1) == EFAULT && ibv_advise_mr(pd, write, 0, &plain, 1) == EINVAL);
+    CHECK(ibv_advise_mr(pd, write, 8, &mine, 1) == EINVAL && ibv_advise_mr(pd, write, 0, NULL, 1) == EINVAL);
+    CHECK(ibv_advise_mr(pd, (enum ibv_advise_mr_advice)9, 0, &mine, 1) == EOPNOTSUPP);
+    CHECK(ibv_dereg_mr(mr) == 0 && ibv_dereg_mr(all) == 0 && ibv_dereg_mr(pinned) == 0);
+    CHECK(ibv_dealloc_pd(pd) == 0 && ibv_dealloc_pd(other) == 0 && ibv_close_device(context) == 0);
+}
+
+/* What is imported is the same object, which stays until it is given back. */
+static void import(void)
+{
+    struct ibv_context *context = open_first();
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    char bytes[64], back[64];
+    struct ibv_mr *mr = ibv_reg_mr(pd, bytes, sizeof bytes, IBV_ACCESS_LOCAL_WRITE);
+    struct ibv_alloc_dm_attr attr = {.length = sizeof bytes};
+    struct ibv_dm *dm = ibv_alloc_dm(context, &attr);
+    CHECK(mr && dm);
+    int other[2];
+    CHECK(ibv_import_device(-1) == NULL && errno == EBADF);
+    CHECK(pipe(other) == 0 && ibv_import_device(other[0]) == NULL && errno == EOPNOTSUPP);
+    struct ibv_context *again = ibv_import_device(dup(context->cmd_fd));
+    CHECK(again && again != context && again->device == context->device);
+    struct ibv_pd *pd_again = ibv_import_pd(again, pd->handle);
+    struct ibv_mr *mr_again = ibv_import_mr(pd_again, mr->handle);
+    struct ibv_dm *dm_again = ibv_import_dm(again, dm->handle);
+    CHECK(pd_again && pd_again->context == again && dm_again);
+    CHECK(mr_again && mr_again->rkey == mr->rkey && mr_again->lkey == mr->lkey && mr_again->length == mr->length);
+    CHECK(ibv_import_pd(again, 999) == NULL && errno == ENOENT);
+    memset(bytes, 7, sizeof bytes);
+    CHECK(ibv_memcpy_to_dm(dm, 0, bytes, sizeof bytes) == 0);
+    CHECK(ibv_memcpy_from_dm(back, dm_again, 0, sizeof back) == 0 && memcmp(bytes, back, sizeof back) == 0);
+    struct ibv_cq *cq = ibv_create_cq(again, 4, NULL, NULL, 0);
+    struct ibv_qp *qp = new_qp(pd_again, cq);
+    CHECK(ibv_dereg_mr(mr) == EBUSY && ibv_free_dm(dm) == EBUSY && ibv_dealloc_pd(pd) == EBUSY);
+    CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
+    ibv_unimport_mr(mr_again);
+    ibv_unimport_dm(dm_again);
+    ibv_unimport_pd(pd_again);
+    ibv_unimport_mr(mr); /* not imported: nothing happens */
+    CHECK(ibv_dereg_mr(mr) == 0 && ibv_free_dm(dm) == 0);
+    int cmd_fd = again->cmd_fd;
+    CHECK(ibv_close_device(again) == 0 && fcntl(cmd_fd, F_GETFD) == -1);
+    CHECK(ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -465,7 +561,8 @@ int main(int argc, char **argv)
         {"cancel", cancel},           {"signal-goes-on", signal_goes_on}, {"signal-interrupts", signal_interrupts},
         {"nonblocking", nonblocking}, {"forked", forked},                 {"bad-request", bad_request},
         {"nonsense", nonsense},       {"leaves-at-once", leaves_at_once},
-        {"unmapped", unmapped},       {"builder-aborts", builder_aborts},
+        {"unmapped", unmapped},       {"builder-aborts", builder_aborts}, {"reset-forgets", reset_forgets},
+        {"on-demand", on_demand},     {"import", import},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (argc > 1 && strcmp(argv[1], cases[i].name) == 0) {

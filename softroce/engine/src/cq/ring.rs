@@ -1,21 +1,24 @@
 //! The ring that programs poll, and how it grows under their hands.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crossbeam_queue::ArrayQueue;
 use verbs_api::Wc;
 
 use super::MAX_CQE;
 
-/// Completions on their way from the engine to polling threads: bounded, lock-free, shared.
+/// Completions on their way from the engine to polling threads: bounded, shared.
 ///
-/// The engine pushes under its owner's exclusive access; any thread pops at any time. It grows by a further segment,
+/// The engine pushes under its owner's exclusive access, and waits for nobody; any thread takes at any time, one after
+/// the other. When a queue pair's completions are removed, the takers wait, so that those of others stay in order. It grows by a further segment,
 /// which takes all that comes from then on; what waits in an earlier segment is popped first. Each segment is at least
 /// twice as large as the one before it, so there are few, and all together are no larger than the last one twice.
 #[derive(Debug)]
 pub struct CompletionRing {
     first: Segment,
+    /// Of whoever takes completions out.
+    taking: Mutex<()>,
     /// Completions that it may hold; never more than the last segment has room for.
     capacity: AtomicU32,
 }
@@ -40,12 +43,47 @@ impl CompletionRing {
     pub(super) fn new(cqe: u32) -> Self {
         CompletionRing {
             first: Segment::new(cqe),
+            taking: Mutex::new(()),
             capacity: AtomicU32::new(cqe),
         }
     }
 
     /// Take the oldest completion.
     pub fn pop(&self) -> Option<Wc> {
+        let _taking = self.lock();
+        self.pop_locked()
+    }
+
+    /// Move the oldest completions to `out`; how many.
+    pub fn take(&self, out: &mut [Wc]) -> usize {
+        let _taking = self.lock();
+        let mut taken = 0;
+        while taken < out.len() {
+            let Some(wc) = self.pop_locked() else { break };
+            out[taken] = wc;
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Remove the completions of the queue pair `qpn`; all others stay, in order.
+    pub(super) fn remove(&self, qpn: u32) {
+        let _taking = self.lock();
+        // Once around: each goes to the end again, but for those to remove.
+        for _ in 0..self.len() {
+            let Some(wc) = self.pop_locked() else { break };
+            if wc.qp_num != qpn {
+                self.push(wc)
+                    .expect("the place of one that was just taken is free");
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.taking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pop_locked(&self) -> Option<Wc> {
         let mut segment = &self.first;
         loop {
             // Asked before the pop: what that leaves empty then stays empty.

@@ -425,3 +425,75 @@ fn no_completion_is_lost_or_out_of_order_while_the_queue_is_resized_under_pollin
     });
     assert_eq!((taken.load(order), ring.len()), (COUNT, 0));
 }
+
+fn of(qp_num: u32, wr_id: u64) -> Wc {
+    Wc {
+        qp_num,
+        ..good(wr_id)
+    }
+}
+
+#[test]
+fn completions_of_one_queue_pair_are_removed_and_all_others_stay_in_order() {
+    let (mut queues, cq, ring) = queue(4);
+    let push = |queues: &mut CompletionQueues, wc| {
+        assert_eq!(queues.push(Time::ZERO, cq, wc, Solicited::No), Pushed::Quietly);
+    };
+    for (qpn, wr_id) in [(7, 0), (8, 1), (7, 2), (8, 3)] {
+        push(&mut queues, of(qpn, wr_id));
+    }
+    queues.remove_completions_of(cq, 9);
+    assert_eq!(ring.len(), 4);
+    queues.remove_completions_of(cq, 7);
+    // Their room is free again, in this ring and in one that it grew by.
+    push(&mut queues, of(7, 4));
+    push(&mut queues, of(8, 5));
+    queues.resize(cq, 9).unwrap();
+    for (qpn, wr_id) in [(7, 6), (8, 7), (7, 8), (9, 9), (7, 10)] {
+        push(&mut queues, of(qpn, wr_id));
+    }
+    queues.remove_completions_of(cq, 7);
+    for wr_id in 11..15 {
+        push(&mut queues, of(7, wr_id));
+    }
+    assert_eq!(drain(&ring), [1, 3, 5, 7, 9, 11, 12, 13, 14]);
+}
+
+#[test]
+fn threads_that_poll_while_completions_are_removed_see_those_of_others_in_order() {
+    const COUNT: u64 = 20_000;
+    let (mut queues, cq, ring) = queue(64);
+    let taken = std::sync::atomic::AtomicU64::new(0);
+    let order = std::sync::atomic::Ordering::Relaxed;
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut last = None;
+                while taken.load(order) < COUNT {
+                    let mut out = [Wc::default(); 3];
+                    let got = ring.take(&mut out);
+                    for wc in out[..got].iter().filter(|wc| wc.qp_num == 8) {
+                        assert!(last < Some(wc.wr_id), "{} after {last:?}", wc.wr_id);
+                        last = Some(wc.wr_id);
+                        taken.fetch_add(1, order);
+                    }
+                    if got == 0 {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+        for wr_id in 1..=COUNT {
+            while ring.len() + 2 > ring.capacity() {
+                std::thread::yield_now();
+            }
+            for wc in [of(7, wr_id), of(8, wr_id)] {
+                assert_eq!(queues.push(Time::ZERO, cq, wc, Solicited::No), Pushed::Quietly);
+            }
+            if wr_id.is_multiple_of(16) {
+                queues.remove_completions_of(cq, 7);
+            }
+        }
+    });
+    assert_eq!(taken.load(order), COUNT);
+}

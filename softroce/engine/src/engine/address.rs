@@ -148,7 +148,11 @@ impl Engine {
         }
         let dgid = av.dgid.filter(|gid| !gid.is_zero());
         let dst = dgid
-            .ok_or_else(|| Error::invalid("RoCE needs a destination GID in the address vector"))?
+            .ok_or_else(|| {
+                Error::invalid(
+                    "the address has no destination GID (is_global is 0), and RoCE has no LIDs; most programs have an option that names a GID, as `-g 0`",
+                )
+            })?
             .ip();
         if is_nobody(dst) {
             return Err(Error::invalid(format!("{dst} is nobody's address")));

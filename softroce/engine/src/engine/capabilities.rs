@@ -4,6 +4,7 @@
 use verbs_api::Capabilities;
 
 use super::Engine;
+use crate::memory::HAS_ON_DEMAND;
 
 impl Engine {
     /// What is said here works, and what is not said here answers EOPNOTSUPP.
@@ -27,6 +28,7 @@ impl Engine {
             zero_based: true,
             resize_cq: true,
             cq_timestamps: true,
+            on_demand_paging: HAS_ON_DEMAND,
             ..Capabilities::default()
         }
     }

@@ -26,6 +26,9 @@
 
 use std::ops::Range;
 
+/// Whether a fault of the copy can be caught.
+pub(super) const CATCHES_FAULTS: bool = cfg!(all(target_arch = "x86_64", target_os = "linux", not(miri)));
+
 /// How a copy ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]

@@ -3,7 +3,7 @@
 
 use verbs_api::{Access, Error, Result};
 
-use super::{HostMemory, MemoryFault};
+use super::{HAS_ON_DEMAND, HostMemory, MemoryFault};
 use crate::{DmId, PdId};
 
 /// Access flags that a device may ignore when it does not know them (`IBV_ACCESS_OPTIONAL_RANGE`).
@@ -108,6 +108,11 @@ impl<'a> Span<'a> {
         }
     }
 
+    /// Where the program has it; the null region's nothing is nowhere.
+    pub(super) fn address(&self) -> Option<usize> {
+        self.host.map(|host| host.start() + self.offset)
+    }
+
     /// The memory and the place in it, for an access to one aligned word.
     pub(super) fn word(&self) -> Result<(&'a HostMemory, usize), MemoryFault> {
         match self.host {
@@ -127,8 +132,10 @@ pub(super) fn check_access(access: Access) -> Result<()> {
             unknown.bits()
         )));
     }
-    if access.contains(Access::ON_DEMAND) {
-        return Err(Error::unsupported("on-demand paging (IBV_ACCESS_ON_DEMAND)"));
+    if access.contains(Access::ON_DEMAND) && !HAS_ON_DEMAND {
+        return Err(Error::unsupported(
+            "on-demand paging (IBV_ACCESS_ON_DEMAND): on this processor a fault of the copy cannot be caught",
+        ));
     }
     if access.contains(Access::FLUSH_PERSISTENT) {
         return Err(Error::unsupported(

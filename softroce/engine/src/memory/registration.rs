@@ -12,7 +12,8 @@ impl Memory {
     /// Register `host` under the addresses from `iova` (from 0 with `ZERO_BASED`).
     ///
     /// EINVAL: no bytes; addresses that wrap around; remote write or atomics without `LOCAL_WRITE`; unknown rights;
-    /// no such protection domain. EOPNOTSUPP: on-demand paging, persistence. ENOMEM: the device's limit.
+    /// no such protection domain. EOPNOTSUPP: persistence, and on-demand paging where faults cannot be
+    /// caught. ENOMEM: the device's limit.
     pub(crate) fn register(
         &mut self,
         pds: &mut ProtectionDomains,
