@@ -85,6 +85,27 @@ static void change(const struct bench *bench)
     SUCCEEDS(ibv_dealloc_pd(other));
 }
 
+/* Advice is about regions with pages on demand. */
+static void advice(const struct bench *bench)
+{
+    struct ibv_mr *mr = ibv_reg_mr(bench->pd, bench->memory, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
+    struct ibv_sge part = {.addr = (uintptr_t)bench->memory, .length = 4096, .lkey = mr ? mr->lkey : 0};
+    int advised = ibv_advise_mr(bench->pd, IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH, &part, 1);
+    CHECK(mr ? advised == 0 : advised != 0);
+    SUCCEEDS(mr ? ibv_advise_mr(bench->pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, 0, &part, 1) : 0);
+    CHECK(ibv_advise_mr(bench->pd, (enum ibv_advise_mr_advice)77, 0, &part, 1) != 0);
+    CHECK(ibv_advise_mr(bench->pd, IBV_ADVISE_MR_ADVICE_PREFETCH, ~0u, &part, 1) != 0);
+    CHECK(ibv_advise_mr(bench->pd, IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH, NULL, UINT32_MAX) != 0);
+    struct ibv_sge wrong = part;
+    wrong.lkey ^= 0x55555500;
+    CHECK(ibv_advise_mr(bench->pd, IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH, &wrong, 1) != 0);
+    wrong = part;
+    wrong.addr = UINT64_MAX - 3;
+    CHECK(ibv_advise_mr(bench->pd, IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH, &wrong, 1) != 0);
+    if (mr)
+        SUCCEEDS(ibv_dereg_mr(mr));
+}
+
 void walk_memory(void)
 {
     struct bench bench;
@@ -119,14 +140,7 @@ void walk_memory(void)
     CHECK(null_mr || errno == EOPNOTSUPP);
     if (null_mr)
         SUCCEEDS(ibv_dereg_mr(null_mr));
-    struct ibv_sge part = entry(&bench, SOURCE, 4096);
-    int advised = ibv_advise_mr(bench.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH, &part, 1);
-    CHECK(advised == 0 || advised == EOPNOTSUPP);
-    CHECK(ibv_advise_mr(bench.pd, (enum ibv_advise_mr_advice)77, 0, &part, 1) != 0);
-    CHECK(ibv_advise_mr(bench.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, ~0u, &part, 1) != 0);
-    part.lkey ^= 0x55555500;
-    CHECK(ibv_advise_mr(bench.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &part, 1) != 0);
-    CHECK(ibv_advise_mr(bench.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, NULL, 1) != 0);
+    advice(&bench);
     bench_close(&bench);
 }
 

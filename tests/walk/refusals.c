@@ -1,6 +1,8 @@
 /* What a device may not offer: it is refused as by a device without it. An object that nobody makes is made up. */
 #include "walk.h"
 
+#include <unistd.h>
+
 static bool is_refusal(int result)
 {
     return result == EOPNOTSUPP || result == EINVAL;
@@ -79,9 +81,30 @@ static void counters(const struct bench *bench)
     CHECK(ibv_create_counters(bench->context, &init) == NULL);
 }
 
-/* Objects of other processes. */
+/* A device may let objects be found by their numbers, which they then outlive. */
 static void imports(const struct bench *bench)
 {
+    struct ibv_pd *found = ibv_import_pd(bench->context, bench->pd->handle);
+    CHECK(found || errno == EOPNOTSUPP);
+    if (found) {
+        struct ibv_mr *mr = ibv_import_mr(bench->pd, bench->mr->handle);
+        CHECK(mr && mr->rkey == bench->mr->rkey);
+        RETURNS(EBUSY, ibv_dereg_mr(bench->mr));
+        ibv_unimport_mr(mr);
+        ibv_unimport_pd(found);
+        struct ibv_alloc_dm_attr attr = {.length = 64};
+        struct ibv_dm *dm = ibv_alloc_dm(bench->context, &attr);
+        CHECK(dm);
+        struct ibv_dm *again = ibv_import_dm(bench->context, dm->handle);
+        CHECK(again);
+        RETURNS(EBUSY, ibv_free_dm(dm));
+        ibv_unimport_dm(again);
+        SUCCEEDS(ibv_free_dm(dm));
+    }
+    struct ibv_context *context = ibv_import_device(dup(bench->context->cmd_fd));
+    CHECK(context || errno == EOPNOTSUPP);
+    if (context)
+        SUCCEEDS(ibv_close_device(context));
     CHECK(ibv_import_device(-1) == NULL && errno != 0);
     CHECK(ibv_import_device(0) == NULL);
     struct ibv_pd *pd = ibv_import_pd(bench->context, UINT32_MAX);

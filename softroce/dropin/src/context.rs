@@ -238,7 +238,7 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
                 let extra = unsafe { ContextHandle::extra(extended(context)) };
                 let mut command_fd = extra.command_fd.lock();
                 drop(command_fd.take());
-                Registry::this()?.leave_behind(context);
+                Registry::this()?.leave_behind(extended(context));
                 Ok(0)
             }
             Ok(()) => Ok(0),

@@ -12,7 +12,7 @@ use softroce::lock::{Mutex, MutexGuard};
 use softroce::{Options, Softroce};
 use verbs_api::{DeviceInfo, Provider, Result};
 use verbs_sys::convert::{text_from_c, text_to_c};
-use verbs_sys::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_context, ibv_device};
+use verbs_sys::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_context, ibv_device, verbs_context};
 
 use crate::entry::{self, explain, null, value};
 use crate::{DeviceContext, context, entry::pointer, faults};
@@ -164,8 +164,8 @@ impl Registry {
             .find_map(Known::open)
     }
 
-    /// Objects point at this closed context: it stays, and can be found.
-    pub(crate) fn leave_behind(&self, context: *mut ibv_context) {
+    /// Objects point at this closed context: it stays, and leak checkers find where it begins.
+    pub(crate) fn leave_behind(&self, context: *mut verbs_context) {
         let mut left = self.left_behind.lock();
         left.push(context as usize);
     }
