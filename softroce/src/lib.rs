@@ -12,6 +12,7 @@ pub mod announce;
 pub mod clock;
 pub mod fabric;
 pub mod interfaces;
+pub mod journal;
 pub mod tap;
 
 mod ah;

@@ -11,8 +11,10 @@ mod conformance;
 mod crowds;
 mod forks;
 mod groups;
+mod install;
 mod lid_addressing;
 mod many_processes;
+mod paths;
 mod pauses;
 mod peers;
 mod pingpong;
@@ -20,6 +22,7 @@ mod port_events;
 mod pyverbs;
 mod rxe;
 mod targets;
+mod ucx;
 mod verbs_tools;
 mod walk;
 
@@ -45,7 +48,10 @@ fn main() -> ExitCode {
         walk::cases(),
         forks::cases(),
         lid_addressing::cases(),
+        paths::cases(),
+        ucx::cases(),
         port_events::cases(),
+        install::cases(),
         pyverbs::cases(),
         bad_arguments::cases(),
         rxe::cases(),

@@ -230,6 +230,8 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
             return Err(null("the context"));
         }
         // SAFETY: the caller's promise.
+        let family = Arc::as_ptr(unsafe { &ContextHandle::extra(extended(context)).shared });
+        // SAFETY: the caller's promise.
         let closed = unsafe { ContextHandle::destroy(extended(context), "the context", close) };
         match closed {
             Err(error) if error.kind() != ErrorKind::Busy => Err(error),
@@ -238,10 +240,16 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
                 let extra = unsafe { ContextHandle::extra(extended(context)) };
                 let mut command_fd = extra.command_fd.lock();
                 drop(command_fd.take());
-                Registry::this()?.leave_behind(extended(context));
+                Registry::this()?.leave_behind(family, extended(context));
                 Ok(0)
             }
-            Ok(()) => Ok(0),
+            Ok(()) => {
+                for left in Registry::this()?.take_left_behind(family) {
+                    // SAFETY: closed before, and the device had no object left when it closed just now.
+                    unsafe { ContextHandle::destroy(left, "the context", |_| Ok(())) }?;
+                }
+                Ok(0)
+            }
         }
     })
 }

@@ -3,8 +3,9 @@
 //! The devices of a process are made once, at the first look, and stay: programs keep pointers to them. A forked child
 //! makes its own. No lock is involved, so that a child forked at any moment finds none held.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::{self, null_mut};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -33,8 +34,8 @@ pub(crate) struct Registry {
     devices: Box<[*mut ListedDevice]>,
     /// Open devices that can be imported. Closed ones are let go when another opens.
     families: Mutex<Vec<Known>>,
-    /// Contexts that were closed while something made on them was left.
-    left_behind: Mutex<Vec<usize>>,
+    /// Contexts that were closed while something made on them may have been left, with what their family shares.
+    left_behind: Mutex<Vec<(usize, usize)>>,
     /// The parent process's, whose devices the program may hold. Also tells leak checkers that it is not lost.
     _parents: *const Registry,
 }
@@ -108,7 +109,8 @@ impl Registry {
         if let Some(registry) = unsafe { current.as_ref() }.filter(|registry| registry.process == process) {
             return Ok(registry);
         }
-        crate::log::start();
+        crate::log::start()?;
+        softroce::journal::start();
         let provider = Softroce::new(Options::from_env()?)?;
         let devices = provider.devices()?;
         let devices = devices
@@ -165,9 +167,20 @@ impl Registry {
     }
 
     /// Objects point at this closed context: it stays, and leak checkers find where it begins.
-    pub(crate) fn leave_behind(&self, context: *mut verbs_context) {
+    pub(crate) fn leave_behind(&self, family: *const context::Shared, context: *mut verbs_context) {
         let mut left = self.left_behind.lock();
-        left.push(context as usize);
+        left.push((family as usize, context as usize));
+    }
+
+    /// The last context of a family is closed, and nothing is left that could point at the others.
+    pub(crate) fn take_left_behind(&self, family: *const context::Shared) -> Vec<*mut verbs_context> {
+        let mut left = self.left_behind.lock();
+        let (gone, stay) = left.drain(..).partition(|(of, _)| *of == family as usize);
+        *left = stay;
+        let gone: Vec<(usize, usize)> = gone;
+        gone.into_iter()
+            .map(|(_, context)| context as *mut verbs_context)
+            .collect()
     }
 
     /// Open a device for this process alone.
@@ -307,9 +320,16 @@ pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
     })
 }
 
-/// `ibv_get_sysfs_path`
+/// `ibv_get_sysfs_path`: `SYSFS_PATH` if that is set, without the slashes at its end.
 pub(crate) extern "C" fn ibv_get_sysfs_path() -> *const c_char {
-    c"/sys".as_ptr()
+    static PATH: OnceLock<CString> = OnceLock::new();
+    let from_environment = || {
+        let path = std::env::var_os("SYSFS_PATH")?.into_encoded_bytes();
+        let end = path.iter().rposition(|byte| *byte != b'/')?;
+        CString::new(&path[..=end]).ok()
+    };
+    let path = PATH.get_or_init(|| from_environment().unwrap_or_else(|| c"/sys".to_owned()));
+    path.as_ptr()
 }
 
 /// `ibv_fork_init`: forking is always safe.

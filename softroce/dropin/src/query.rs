@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use verbs_api::{Context, Error, PortAttr, Result};
+use verbs_api::{AtomicCap, Context, DeviceAttr, Error, PortAttr, Result};
 use verbs_sys::convert::{device_attr_to_c, gid_entry_to_c, port_attr_to_c};
 use verbs_sys::*;
 
@@ -25,6 +25,16 @@ unsafe fn copy_prefix<T: Copy>(from: &T, to: *mut T, length: usize) {
     }
 }
 
+/// Ours are atomic with the processor's, too, which is more than cards promise; programs (UCX) look for what cards say,
+/// and take anything else for no atomics.
+fn plain_attr(device: &DeviceAttr) -> ibv_device_attr {
+    let mut attr = device_attr_to_c(device);
+    if device.atomic_cap == AtomicCap::Glob {
+        attr.atomic_cap = AtomicCap::Hca as c_int;
+    }
+    attr
+}
+
 /// `ibv_query_device`
 ///
 /// # Safety
@@ -36,7 +46,7 @@ pub(crate) unsafe extern "C" fn ibv_query_device(
     number("ibv_query_device", || {
         // SAFETY: the caller's promise.
         let (context, attr) = unsafe { (object(context)?, place(attr, "the place for attributes")?) };
-        *attr = device_attr_to_c(&ask(context, Context::query_device)?);
+        *attr = plain_attr(&ask(context, Context::query_device)?);
         Ok(())
     })
 }
@@ -73,7 +83,7 @@ fn extended_attributes(context: &DeviceContext) -> Result<ibv_device_attr_ex> {
     let device = context.query_device()?;
     // SAFETY: zeroes are valid in every member.
     let mut all: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
-    all.orig_attr = device_attr_to_c(&device);
+    all.orig_attr = plain_attr(&device);
     all.device_cap_flags_ex = device.device_cap_flags;
     all.max_dm_size = device.max_dm_bytes;
     all.phys_port_cnt_ex = u32::from(device.phys_port_cnt);

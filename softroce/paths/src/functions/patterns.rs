@@ -15,7 +15,7 @@ static GLOB64: Next = Next::new("glob64\0");
 pub(super) static COUNTERPARTS: &[&Next] = &[&GLOB, &GLOB64];
 
 /// Use the functions in `Globbed`.
-const GLOB_ALTDIRFUNC: c_int = 1 << 6;
+const GLOB_ALTDIRFUNC: c_int = 1 << 9;
 
 /// `glob_t`, with the members that the `libc` crate hides.
 #[repr(C)]
