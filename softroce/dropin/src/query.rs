@@ -170,6 +170,51 @@ pub(crate) unsafe extern "C" fn query_port_sized(
     number("ibv_query_port", || query_port(context, port, attr, length))
 }
 
+/// `ibv_query_port_speed`: in units of 100 Mbit/s, lanes times their speed.
+///
+/// # Safety
+/// `context` is NULL or open, `speed` NULL or valid for a write.
+pub(crate) unsafe extern "C" fn ibv_query_port_speed(
+    context: *mut ibv_context,
+    port: u32,
+    speed: *mut u64,
+) -> c_int {
+    number("ibv_query_port_speed", || {
+        // SAFETY: the caller's promise.
+        let (context, speed) = unsafe { (object(context)?, place(speed, "the place for the speed")?) };
+        let port = u8::try_from(port).map_err(|_| Error::invalid(format!("there is no port {port}")))?;
+        let attr = ask(context, |context| context.query_port(port))?;
+        *speed = lanes(attr.active_width) * speed_of_a_lane(attr.active_speed);
+        Ok(())
+    })
+}
+
+/// Of the code of a width; 0 for one that means nothing.
+fn lanes(width: u8) -> u64 {
+    match width {
+        1 => 1,
+        2 => 4,
+        4 => 8,
+        8 => 12,
+        16 => 2,
+        _ => 0,
+    }
+}
+
+/// Of the code of a speed, in units of 100 Mbit/s.
+fn speed_of_a_lane(speed: u8) -> u64 {
+    match speed {
+        1 => 25,
+        2 => 50,
+        4 | 8 => 100,
+        16 => 140,
+        32 => 250,
+        64 => 500,
+        128 => 1000,
+        _ => 0,
+    }
+}
+
 /// `query_rt_values` of the second table: the device's clock.
 ///
 /// # Safety
