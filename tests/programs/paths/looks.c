@@ -150,6 +150,12 @@ static int hidden(const struct dirent *entry) { return entry->d_name[0] != '.'; 
 static void listing(void) {
     struct dirent **names = NULL;
     glob_t found;
+    CHECK(lists(opendir("/sys/class"), "infiniband") && lists(opendir("/sys/class"), "net"));
+    CHECK(lists(opendir("/dev"), "infiniband") && lists(opendir("/dev"), "null"));
+    CHECK(lists(fdopendir(open("/sys/class", O_RDONLY | O_DIRECTORY)), "infiniband_verbs"));
+    CHECK(!lists(opendir("/sys"), "infiniband"));
+    CHECK(glob("/sys/class/infini*/*0", 0, NULL, &found) == 0 && found.gl_pathc == 3);
+    globfree(&found);
     CHECK(lists(opendir(CLASS), "softroce0"));
     CHECK(lists(opendir("/sys/class/infiniband_verbs"), "uverbs0"));
     CHECK(lists(opendir("/sys/class/infiniband_mad"), "umad0"));
