@@ -192,6 +192,7 @@ impl Card {
     fn finish(&mut self, now: Time, acks: Acks, pace: &Pace, done: &mut Done) {
         self.gathered = (0, 0);
         for _ in 0..BATCHES_PER_ROUND {
+            self.engine.note_unread(self.fabric.unread_bytes());
             done.more = self.engine.poll_transmit(now, &mut self.batch, acks);
             if self.batch.is_empty() {
                 break;

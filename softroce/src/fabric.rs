@@ -20,6 +20,7 @@ mod steward;
 mod sys;
 mod train;
 mod udp;
+mod unread;
 
 pub use sys::HeaderFields;
 pub use udp::{Endpoint, Trains, UdpFabric, UdpOptions};
@@ -45,6 +46,12 @@ pub trait Fabric: Send {
 
     /// Whether datagrams fill more than half of the own receive buffer: the receiver falls behind. Sampled, cheap.
     fn receive_pressure(&mut self) -> bool;
+
+    /// Bytes of UC and UD, as receiving sockets count them, that one peer on this machine has not read yet: the most of
+    /// any. 0 where nobody tells.
+    fn unread_bytes(&mut self) -> u64 {
+        0
+    }
 
     /// Size of the receive buffer, bytes as the kernel counts them (a bound on what peers may have in flight to us).
     fn receive_buffer_bytes(&self) -> u32;

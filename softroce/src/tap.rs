@@ -227,6 +227,10 @@ impl<F: Fabric> Fabric for Tap<F> {
         self.inner.receive_pressure()
     }
 
+    fn unread_bytes(&mut self) -> u64 {
+        self.inner.unread_bytes()
+    }
+
     fn receive_buffer_bytes(&self) -> u32 {
         self.inner.receive_buffer_bytes()
     }

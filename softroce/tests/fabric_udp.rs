@@ -84,6 +84,59 @@ fn trains_and_single_packets_round_trip_over_ipv6_between_members_of_one_address
     assert!(left.counters().sent_trains >= 4);
 }
 
+/// UD SEND ONLY packets.
+fn send_datagrams(from: &mut UdpFabric, to: &UdpFabric, count: u32) {
+    let mut batch = TxBatch::new(count as usize * 4116, count as usize);
+    for tag in 0..count {
+        let packet = batch.push(path(from.address(), to.address()), 4116).unwrap();
+        fill_packet(packet, to.qpn_slice().start + 7, tag);
+        packet[0] = 0x64;
+    }
+    from.send(&mut batch);
+}
+
+/// What `from` takes for unread, once its answers have had the time to come.
+fn unread_after(from: &mut UdpFabric) -> u64 {
+    look_after(std::slice::from_mut(from), 20);
+    from.unread_bytes()
+}
+
+#[test]
+fn a_sender_of_datagrams_knows_what_a_peer_on_this_machine_has_not_read() {
+    let shared = fresh_address();
+    for (own, other) in [(fresh_address(), fresh_address()), (shared, shared)] {
+        let (mut left, mut right) = (open(own), open(other));
+        look_after(std::slice::from_mut(&mut right), 20);
+        send_datagrams(&mut left, &right, 10);
+        let unread = unread_after(&mut left);
+        assert!(unread > 10 * 4116, "{unread}");
+        assert_eq!(receive(&mut right, 10).len(), 10);
+        look_after(std::slice::from_mut(&mut right), 20);
+        assert_eq!(unread_after(&mut left), 0);
+    }
+}
+
+#[test]
+fn a_peer_that_tells_nothing_holds_nobody_back_for_long() {
+    let (mut left, right) = (open(fresh_address()), open(fresh_address()));
+    send_datagrams(&mut left, &right, 10);
+    assert!(unread_after(&mut left) > 0);
+    look_after(std::slice::from_mut(&mut left), 220);
+    assert_eq!(left.unread_bytes(), 0);
+}
+
+#[test]
+fn packets_that_are_acknowledged_are_not_counted_as_unread() {
+    let (mut left, right) = (open(fresh_address()), open(fresh_address()));
+    send_all(
+        &mut left,
+        right.address(),
+        right.qpn_slice().start + 7,
+        &[4116; 20],
+    );
+    assert_eq!(unread_after(&mut left), 0);
+}
+
 #[test]
 fn without_trains_every_packet_travels_by_itself() {
     let alone = |address| UdpOptions {

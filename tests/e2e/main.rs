@@ -17,6 +17,7 @@ mod many_processes;
 mod paths;
 mod pauses;
 mod peers;
+mod perftest;
 mod pingpong;
 mod port_events;
 mod pyverbs;
@@ -47,11 +48,12 @@ fn main() -> ExitCode {
         captures::cases(),
         verbs_tools::cases(),
         walk::cases(),
+        perftest::cases(),
         forks::cases(),
         lid_addressing::cases(),
-        rights::cases(),
         paths::cases(),
         ucx::cases(),
+        rights::cases(),
         port_events::cases(),
         install::cases(),
         pyverbs::cases(),

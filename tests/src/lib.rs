@@ -12,6 +12,7 @@ pub mod compiled;
 pub mod listening;
 pub mod mutations;
 pub mod peer;
+pub mod perftest;
 pub mod process;
 pub mod program;
 pub mod scratch;

@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub fn wait_for_listener(server: &Running, port: u16) -> Outcome {
     let deadline = Instant::now() + LIMIT;
     while Instant::now() < deadline {
-        if listens(server.pid(), port) {
+        if is_listening(server.pid(), port) {
             return Ok(());
         }
         if server.has_ended() {
@@ -35,7 +35,7 @@ pub fn wait_for_listener(server: &Running, port: u16) -> Outcome {
 }
 
 /// Whether a socket of the network namespace of process `pid` listens on `port`.
-fn listens(pid: u32, port: u16) -> bool {
+pub fn is_listening(pid: u32, port: u16) -> bool {
     ["tcp", "tcp6"].iter().any(|table| {
         std::fs::read_to_string(format!("/proc/{pid}/net/{table}"))
             .is_ok_and(|text| text.lines().skip(1).any(|line| is_listener(line, port)))

@@ -26,8 +26,8 @@ const TRAIN_OVERHEAD_BYTES: u32 = 64;
 /// How long a charge outlives the last progress of its holder, ns.
 pub(crate) const LEASE_NS: u64 = 10_000_000;
 
-/// What a packet of `len` bytes costs; `in_train` when it follows one of the same size and path.
-pub(crate) fn packet_cost(len: usize, in_train: bool) -> u32 {
+/// What a packet of `len` bytes costs the receiving socket, bytes; `in_train` when it follows one of the same size and path.
+pub fn packet_cost(len: usize, in_train: bool) -> u32 {
     let len = len as u32;
     if in_train {
         len + TRAIN_OVERHEAD_BYTES

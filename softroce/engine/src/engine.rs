@@ -379,6 +379,12 @@ impl Engine {
         self.qps.iter_mut().map(|qp| qp.waiting(shared)).collect()
     }
 
+    /// So many bytes of UC and UD lie unread at a peer, by the count of [`packet_cost`](crate::packet_cost): as far as the
+    /// driver knows, just now.
+    pub fn note_unread(&mut self, bytes: u64) {
+        self.shared.pacer.note_unread(bytes);
+    }
+
     /// The driver's receive buffer is filling up (or no longer): ask senders to slow down.
     pub fn note_receive_pressure(&mut self, is_pressed: bool) {
         self.shared.is_pressed = is_pressed;

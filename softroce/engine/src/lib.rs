@@ -48,6 +48,7 @@ mod waiting;
 mod xrc;
 
 pub use batch::{Acks, Path, RxMeta, TxBatch, TxPacket};
+pub use budget::packet_cost;
 pub use config::{Config, PortConfig};
 pub use counters::Counters;
 pub use cq::CompletionRing;

@@ -3,7 +3,8 @@
 //! UC and UD have no window: nothing comes back that could say what the peer has taken in. On one machine a sender is
 //! faster than a receiver that must first be woken, and the receiver's socket holds little. So what all unreliable
 //! queue pairs send together is bounded as by the rate of a wire: a burst of about one train, then [`RATE_MAX`]. A peer
-//! whose socket fills up all the same can say so (a congestion notification), which halves the rate for a while.
+//! whose socket fills up all the same can say so (a congestion notification), which halves the rate for a while. Where the
+//! driver knows what lies unread at a peer ([`Pacer::note_unread`]), no more than [`UNREAD_BYTES_MAX`] and a batch does.
 //!
 //! Bytes count as the receiving socket counts them, see [`crate::budget::packet_cost`].
 #![forbid(unsafe_code)]
@@ -21,6 +22,10 @@ const RATE_MIN: i64 = 50;
 /// What a packet counts at least, bytes, so that two million leave in a second. A message needs a receive request as
 /// well as room in a socket, and a program has some hundred posted.
 const PACKET_BYTES_MIN: i64 = 500;
+/// What may lie unread at a peer: half of a socket of the usual size, since it may have other peers.
+const UNREAD_BYTES_MAX: u64 = 100 << 10;
+/// When a sender looks again whether its peer has read, ns.
+const UNREAD_LOOK_NS: u64 = 50_000;
 /// Congestion notifications closer together than this are one, ns.
 const ONE_CONGESTION_NS: u64 = 100_000;
 /// After so long without congestion, ns, the rate grows by an eighth.
@@ -39,6 +44,8 @@ pub(crate) struct Pacer {
     counted_at: Time,
     rate_bytes_per_us: i64,
     changed_at: Time,
+    /// What lies unread at a peer.
+    unread: u64,
     /// When the last group of those who wait comes back, and how many are in it: each a nanosecond after the one before,
     /// so that they keep their order.
     group_due: Time,
@@ -59,6 +66,7 @@ impl Pacer {
             counted_at: Time::ZERO,
             rate_bytes_per_us: RATE_MAX,
             changed_at: Time::ZERO,
+            unread: 0,
             group_due: Time::ZERO,
             in_group: 0,
         }
@@ -72,6 +80,9 @@ impl Pacer {
         if fresh > 0 {
             self.gathered = (self.gathered + fresh).min(BURST_BYTES);
             self.counted_at = now;
+        }
+        if self.unread >= UNREAD_BYTES_MAX {
+            return Err(self.place_in_line(now + UNREAD_LOOK_NS));
         }
         if self.gathered > 0 {
             return Ok(());
@@ -103,6 +114,11 @@ impl Pacer {
     /// A packet of this cost leaves.
     pub(crate) fn charge(&mut self, cost: u32) {
         self.gathered -= i64::from(cost).max(PACKET_BYTES_MIN);
+    }
+
+    /// What lies unread at a peer now; 0 where nobody knows.
+    pub(crate) fn note_unread(&mut self, bytes: u64) {
+        self.unread = bytes;
     }
 
     /// A peer is congested.
@@ -145,6 +161,16 @@ mod tests {
 
     fn us(us: u64) -> Time {
         Time::ZERO + us * 1000
+    }
+
+    #[test]
+    fn nothing_leaves_while_too_much_lies_unread_at_a_peer() {
+        let mut pacer = Pacer::new();
+        pacer.note_unread(UNREAD_BYTES_MAX);
+        let later = pacer.admit(us(1), Sent::Nothing).unwrap_err();
+        assert!(later >= us(1) + UNREAD_LOOK_NS && later < us(2) + UNREAD_LOOK_NS);
+        pacer.note_unread(UNREAD_BYTES_MAX - 1);
+        assert_eq!(pacer.admit(later, Sent::Nothing), Ok(()));
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! What processes that share an address say to each other: control packets through the sockets of the address (they
-//! find out how the kernel steers), and messages on the links between two processes.
+//! What processes on one machine say to each other: control packets through their sockets (they find out how the kernel
+//! steers an address that several share, and what a receiver has read), and messages on the links between two processes
+//! that share an address.
 //!
 //! Control packets never leave the machine. They begin as a BTH would, with an opcode that RoCE leaves to
 //! manufacturers, and are sent to QPNs that no queue pair has. All parsing is total: others can send such bytes too.
@@ -18,8 +19,10 @@ pub(super) const PACKET_BYTES: usize = 32;
 const MAGIC: [u8; 4] = *b"sfrc";
 const KIND_ECHO: u8 = 1;
 const KIND_PROBE: u8 = 2;
+const KIND_MARK: u8 = 3;
+const KIND_READ: u8 = 4;
 
-/// A packet from a member to its own address.
+/// A packet between the sockets of this machine: the first two to the own address only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packet {
     /// Steered like data for the sender: does it come back to it?
@@ -31,13 +34,19 @@ pub(super) enum Packet {
         round: u32,
         position: u8,
     },
+    /// Behind data to the process `to`: send this number back when you read it.
+    Mark { from: Slice, to: Slice, number: u64 },
+    /// The answer, from the one to whom the mark went.
+    Read { from: Slice, to: Slice, number: u64 },
 }
 
 impl Packet {
     pub(super) fn to_bytes(self) -> [u8; PACKET_BYTES] {
         let mut bytes = [0; PACKET_BYTES];
-        let (kind, slice, from, nonce, round, position) = match self {
+        let (kind, slice, from, number, round, position) = match self {
             Packet::Echo { from, nonce, round } => (KIND_ECHO, from.number(), from, nonce, round, 0),
+            Packet::Mark { from, to, number } => (KIND_MARK, to.number(), from, number, 0, 0),
+            Packet::Read { from, to, number } => (KIND_READ, to.number(), from, number, 0, 0),
             Packet::Probe {
                 from,
                 nonce,
@@ -51,7 +60,7 @@ impl Packet {
         bytes[8..12].copy_from_slice(&MAGIC);
         bytes[POSITION_AT] = position;
         bytes[13] = from.number();
-        bytes[16..24].copy_from_slice(&nonce.to_be_bytes());
+        bytes[16..24].copy_from_slice(&number.to_be_bytes());
         bytes[24..28].copy_from_slice(&round.to_be_bytes());
         bytes
     }
@@ -65,6 +74,14 @@ impl Packet {
         let nonce = u64::from_be_bytes(*bytes[16..].first_chunk()?);
         let round = u32::from_be_bytes(*bytes[24..].first_chunk()?);
         match bytes[1] {
+            KIND_MARK | KIND_READ => {
+                let (to, number) = (Slice::new(bytes[5])?, nonce);
+                Some(if bytes[1] == KIND_MARK {
+                    Packet::Mark { from, to, number }
+                } else {
+                    Packet::Read { from, to, number }
+                })
+            }
             KIND_ECHO if bytes[5] == from.number() => Some(Packet::Echo { from, nonce, round }),
             KIND_PROBE if bytes[5] == 0 => Some(Packet::Probe {
                 from,
@@ -75,6 +92,11 @@ impl Packet {
             _ => None,
         }
     }
+}
+
+/// Whether these bytes look like [`Packet::Mark`] or [`Packet::Read`].
+pub(super) fn is_mark(bytes: &[u8]) -> bool {
+    bytes.len() == PACKET_BYTES && bytes[0] == OPCODE && matches!(bytes[1], KIND_MARK | KIND_READ)
 }
 
 /// Bytes before the packets of an adopted datagram.

@@ -240,6 +240,7 @@ impl Fabric for UdpFabric {
     fn send(&mut self, batch: &mut TxBatch) {
         if let Some(socket) = &self.socket {
             self.transmitter.send(socket, batch, &mut self.counters);
+            self.member.mark(socket, &mut self.transmitter, batch);
         }
     }
 
@@ -281,6 +282,10 @@ impl Fabric for UdpFabric {
             };
         }
         self.pressure.is_high
+    }
+
+    fn unread_bytes(&mut self) -> u64 {
+        self.member.unread_bytes()
     }
 
     fn receive_buffer_bytes(&self) -> u32 {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
-use softroce_engine::RxMeta;
+use softroce_engine::{RxMeta, TxBatch, TxPacket, packet_cost};
 
 use super::super::FabricCounters;
 use super::super::control::{self, Adopted, LinkMessage, MESSAGE_BYTES_MAX, PACKET_BYTES};
@@ -12,6 +12,7 @@ use super::super::slice::{Destination, SLICE_COUNT, Slice, destination};
 use super::super::steering::Program;
 use super::super::steward::{Action, Steward};
 use super::super::sys::{self, Datagram, UdpSocket};
+use super::super::unread::Unread;
 use super::new_steward;
 use super::transmit::Transmitter;
 use crate::clock::monotonic_ns;
@@ -37,6 +38,7 @@ pub(super) struct Member {
     own: SocketAddr,
     links: Links,
     steward: Steward,
+    unread: Unread,
     /// Tells own control packets from what others may send.
     nonce: u64,
     program: Box<Program>,
@@ -50,6 +52,7 @@ impl Member {
         Member {
             own,
             steward: new_steward(&links),
+            unread: Unread::new(),
             links,
             nonce: sys::random_u64(),
             program: Box::new(Program::new()),
@@ -115,6 +118,11 @@ impl Member {
                     continue;
                 }
                 Destination::Nowhere => counters.malformed += 1,
+                Destination::Reserved if self.is_mark(datagram, packet) => {
+                    if let Some(answer) = self.take_mark(datagram.from.ip(), packet) {
+                        transmitter.send_control(socket, datagram.from, &answer.to_bytes());
+                    }
+                }
                 Destination::Reserved if self.is_control(datagram, packet) => {
                     self.take_control(packet);
                     self.act(socket, transmitter, counters);
@@ -228,6 +236,69 @@ impl Member {
             && datagram.from.port() == self.own.port()
     }
 
+    /// Whether it is for `take_mark`: marks go from port to port within the machine.
+    fn is_mark(&self, datagram: &Datagram<'_>, packet: &[u8]) -> bool {
+        control::is_mark(packet)
+            && self.is_on_this_machine(datagram.from.ip())
+            && datagram.from.port() == self.own.port()
+    }
+
+    fn is_on_this_machine(&self, address: IpAddr) -> bool {
+        address.is_loopback() || address == self.own.ip()
+    }
+
+    /// Take in a mark, which wants an answer, or the answer to one.
+    fn take_mark(&mut self, sender: IpAddr, packet: &[u8]) -> Option<control::Packet> {
+        let own = self.links.own();
+        match control::Packet::parse(packet)? {
+            control::Packet::Mark { from, to, number } if to == own => Some(control::Packet::Read {
+                from: own,
+                to: from,
+                number,
+            }),
+            control::Packet::Read { from, to, number } if to == own => {
+                self.unread.note_read(monotonic_ns(), (sender, from), number);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Bytes that lie unread at one peer, at most.
+    pub(super) fn unread_bytes(&mut self) -> u64 {
+        self.unread.most(monotonic_ns)
+    }
+
+    /// A batch has left: put marks behind what nobody acknowledges.
+    pub(super) fn mark(&mut self, socket: &UdpSocket, transmitter: &mut Transmitter, batch: &TxBatch) {
+        let mut before: Option<TxPacket> = None;
+        for packet in batch.packets() {
+            let bytes = batch.bytes(packet);
+            let in_train =
+                before.is_some_and(|before| before.len == packet.len && before.path == packet.path);
+            before = Some(*packet);
+            if !is_unacknowledged(bytes[0]) || !self.is_on_this_machine(packet.path.dst) {
+                continue;
+            }
+            let Destination::QueuePair(slice) = destination(bytes) else {
+                continue;
+            };
+            let cost = packet_cost(packet.len as usize, in_train);
+            let process = (packet.path.dst, slice);
+            if let Some(number) = self.unread.note_sent(monotonic_ns(), process, cost.into()) {
+                let from = self.links.own();
+                let mark = control::Packet::Mark {
+                    from,
+                    to: slice,
+                    number,
+                };
+                let mut to = self.own;
+                to.set_ip(packet.path.dst);
+                transmitter.send_control(socket, to, &mark.to_bytes());
+            }
+        }
+    }
+
     fn take_control(&mut self, packet: &[u8]) {
         let now_ns = monotonic_ns();
         let own = self.links.own();
@@ -303,6 +374,11 @@ impl Member {
         }
         length
     }
+}
+
+/// Whether a packet with this opcode is of UC or UD: the upper three bits name the service.
+fn is_unacknowledged(opcode: u8) -> bool {
+    matches!(opcode >> 5, 1 | 3)
 }
 
 /// The packet that begins at byte `at` of a datagram or train.

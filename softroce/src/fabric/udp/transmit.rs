@@ -82,6 +82,21 @@ impl Transmitter {
         self.messages.clear();
     }
 
+    /// Send one control packet to another socket of this machine.
+    pub(super) fn send_control(&mut self, socket: &UdpSocket, to: SocketAddr, packet: &[u8]) {
+        let message = Message {
+            start: 0,
+            len: packet.len() as u32,
+            packets: 1,
+            segment_bytes: 0,
+            to,
+            traffic_class: None,
+            hop_limit: None,
+        };
+        // Whoever misses it goes on without.
+        let _ = socket.send(&mut self.arena, packet, &[message]);
+    }
+
     /// Seal a run and describe it to the kernel; `None` when it cannot be sent from here.
     fn seal(&mut self, batch: &mut TxBatch, run: Run) -> Option<Message> {
         let first = batch.packets()[run.first];
