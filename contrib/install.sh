@@ -14,7 +14,8 @@ set -eu
 LC_ALL=C
 export LC_ALL
 
-# Every file: built or from the repository, its mode, its name there, its place under the prefix.
+# Every file: its kind, its mode, its name in the build directory or the repository, its place under the prefix.
+# The kinds: built by cargo, text of the repository, packed (in archives only).
 #
 # The shared objects have a directory of their own. In lib/ itself, ldconfig would make a link libibverbs.so.1 to
 # the drop-in, by the name in it, and all programs of the machine would run on softroce.
@@ -27,6 +28,7 @@ text 644 README.md share/doc/softroce/README.md
 text 644 docs/drop-in.md share/doc/softroce/docs/drop-in.md
 text 644 LICENSE-MIT share/doc/softroce/LICENSE-MIT
 text 644 LICENSE-APACHE share/doc/softroce/LICENSE-APACHE
+packed 644 - share/doc/softroce/LICENSES-THIRD-PARTY
 '
 # What is installed, one line each: "f PATH" a file, "d PATH" a directory that was made for it.
 manifest=lib/softroce/installed
@@ -110,7 +112,7 @@ put() {
   mv -f -- "$partial" "$3"
 }
 
-# The place of a file that is to be installed: its kind, its name, its path under the prefix.
+# Where the file of kind $1, name $2 and path $3 comes from; what lies as under a prefix is an unpacked archive.
 source_of() {
   if [ -e "$from/$3" ]; then printf '%s' "$from/$3"
   elif [ "$1" = built ]; then printf '%s' "$from/$2"
@@ -118,9 +120,12 @@ source_of() {
   fi
 }
 
+# Calls $1 with the row of each file.
 each_file() {
   printf '%s' "$files" | while read -r kind mode name path; do
-    [ -z "$kind" ] || "$@" "$kind" "$mode" "$name" "$path" || exit 1
+    if [ -z "$kind" ]; then continue; fi
+    if [ "$kind" = packed ] && [ ! -e "$from/$path" ]; then continue; fi
+    "$1" "$kind" "$mode" "$name" "$path" || exit 1
   done
 }
 
@@ -160,8 +165,10 @@ build() {
 }
 
 install_all() {
+  if [ -z "$from" ] && [ -x "$here/bin/softroce" ]; then from=$here; fi
+  # Before the build, which takes minutes.
   each_file check_target
-  [ -n "$from" ] || { [ -x "$here/bin/softroce" ] && from=$here; } || build
+  [ -n "$from" ] || build
   [ -d "$from" ] || fail "there is no directory $from to install from"
   each_file check_source
 

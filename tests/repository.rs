@@ -162,6 +162,20 @@ fn no_file_names_the_folder_that_this_checkout_lies_in() {
 }
 
 #[test]
+fn no_file_has_the_marks_of_a_merge_that_nobody_finished() {
+    let marks = ['<', '>'].map(|mark| format!("{} ", String::from(mark).repeat(7)));
+    for file in tracked_files() {
+        let Ok(text) = std::fs::read_to_string(&file) else {
+            continue;
+        };
+        let found = text
+            .lines()
+            .position(|line| marks.iter().any(|mark| line.starts_with(mark.as_str())));
+        assert_eq!(found, None, "{} has a mark, lines counted from 0", file.display());
+    }
+}
+
+#[test]
 fn every_relative_link_in_a_document_leads_somewhere() {
     let mut dead = Vec::new();
     for document in tracked_files() {

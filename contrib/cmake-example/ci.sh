@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname -- "$0")"
 build=${1:-build}
-cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=RelWithDebInfo
+cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Debug
 cmake --build "$build" --parallel
 cd "$build"
 ctest --output-on-failure --timeout 60

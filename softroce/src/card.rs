@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use softroce_engine::{Acks, Config, Counters, CqId, Engine, EngineEvent, SrqId, Time, TxBatch};
-use verbs_api::{EventKind, EventSource, Gid};
+use verbs_api::{EventKind, EventSource, Gid, PortState};
 
 use crate::cq::CqShared;
 use crate::events::AsyncQueue;
 use crate::fabric::{Fabric, FabricCounters};
+use crate::journal;
 use crate::orphans::{Orphan, Orphans};
 use crate::pace::Pace;
 use crate::qp::QpShared;
@@ -74,6 +75,8 @@ pub(crate) struct Card {
     pub(crate) listeners: Listeners,
     pub(crate) domains: Domains,
     pub(crate) orphans: Orphans,
+    /// See [`Card::force_port`].
+    forced_state: Option<PortState>,
 }
 
 /// Who is told of an event.
@@ -113,6 +116,7 @@ impl Card {
             listeners: Listeners::default(),
             domains: Domains::default(),
             orphans: Orphans::default(),
+            forced_state: None,
         }
     }
 
@@ -194,7 +198,9 @@ impl Card {
                 break;
             }
             done.acted = true;
-            self.fabric.send(&mut self.batch);
+            if self.forced_state != Some(PortState::Down) {
+                self.fabric.send(&mut self.batch);
+            }
             self.batch.clear();
             if !done.more {
                 break;
@@ -205,6 +211,9 @@ impl Card {
 
     /// Tell programs what the engine reports.
     pub(crate) fn pass_events_on(&mut self, pace: &Pace, done: &mut Done) {
+        while let Some(failure) = self.engine.poll_failure() {
+            journal::failures::note(&failure, &self.engine, &*self.fabric);
+        }
         while let Some(event) = self.engine.poll_event() {
             done.acted = true;
             self.listeners.deliver(event, pace);
@@ -219,8 +228,23 @@ impl Card {
     /// Take over what has changed about the interfaces.
     pub(crate) fn look_at_port(&mut self) {
         if self.fabric.port_changed() {
-            self.engine.set_port(self.fabric.port());
+            self.renew_port();
         }
+    }
+
+    fn renew_port(&mut self) {
+        let mut port = self.fabric.port();
+        if let Some(state) = self.forced_state {
+            port.state = state;
+        }
+        self.engine.set_port(port);
+    }
+
+    /// Have the port in this state, whatever the interface says: for tests of programs. `None` lets it be as it is.
+    /// While it is forced down nothing is sent.
+    pub(crate) fn force_port(&mut self, state: Option<PortState>) {
+        self.forced_state = state;
+        self.renew_port();
     }
 
     /// Descriptors to wait on.

@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::fabric::{Fabric, FabricCounters};
 use crate::fork;
 use crate::gate::{Gate, Guard, Left};
+use crate::journal::ask::Ear;
 use crate::options::ProgressMode;
 use crate::pace::Pace;
 use crate::worker;
@@ -51,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) held_for_fork: AtomicBool,
     /// The fabric's descriptors, for a child that cannot use the fabric itself.
     pub(crate) fds: Vec<RawFd>,
+    /// Where a run asks what is going on. Never dropped in a child that inherited it, as the gate.
+    pub(crate) ear: ManuallyDrop<Option<Ear>>,
 }
 
 /// What engine and fabric have counted.
@@ -92,7 +95,12 @@ impl Device {
             ProgressMode::Auto | ProgressMode::ThreadOnly => Pace::with_thread()
                 .map_err(|e| Error::system("no descriptor for the background thread", e))?,
         };
-        let fds = card.fds();
+        let mut fds = card.fds();
+        let ear = match mode {
+            ProgressMode::Manual => None,
+            ProgressMode::Auto | ProgressMode::ThreadOnly => Ear::open(),
+        };
+        fds.extend(ear.as_ref().map(Ear::fd));
         let shared = Arc::new(Shared {
             name: name.to_owned(),
             node_guid: card.engine.device_attr().node_guid,
@@ -103,6 +111,7 @@ impl Device {
             generation: fork::generation(),
             held_for_fork: AtomicBool::new(false),
             fds,
+            ear: ManuallyDrop::new(ear),
         });
         fork::register(&shared)?;
         let worker = match mode {
@@ -229,6 +238,11 @@ impl Drop for Shared {
         if self.is_owned() {
             // SAFETY: nobody uses the card after its owner.
             unsafe { ManuallyDrop::drop(self.gate.get_mut()) };
+            if let Some(ear) = &*self.ear {
+                ear.close();
+            }
+            // SAFETY: nor its ear.
+            unsafe { ManuallyDrop::drop(&mut self.ear) };
         }
     }
 }

@@ -151,6 +151,10 @@ fn close(shared: &Shared) {
         // SAFETY: `prepare` forgot a guard of this gate; the child's copy is resumed only here.
         let mut card = unsafe { shared.gate.resume() };
         card.close_in_child();
+        if let Some(ear) = &*shared.ear {
+            // SAFETY: the ear is never used again, nor dropped, in this process.
+            unsafe { os::close_raw(ear.fd()) };
+        }
         // Nobody enters a disowned device again.
         std::mem::forget(card);
     } else {

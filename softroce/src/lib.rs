@@ -11,6 +11,7 @@
 pub mod clock;
 pub mod fabric;
 pub mod interfaces;
+pub mod journal;
 pub mod tap;
 
 mod ah;

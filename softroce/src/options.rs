@@ -24,8 +24,11 @@ pub struct Options {
     pub addresses: Vec<IpAddr>,
     /// Who moves packets.
     pub progress: ProgressMode,
-    /// Write every packet to this pcapng file.
+    /// Write every packet to this pcapng file. Several processes may write to one file at the same time.
     pub capture: Option<PathBuf>,
+    /// Without `capture`: keep the last packets of the process in two files in this directory, which take turns and are
+    /// bounded ([`Capture::last`](crate::Capture::last)).
+    pub capture_last: Option<PathBuf>,
     /// Let the kernel cut and join trains of packets (GSO, GRO). Off, every packet is a datagram on its own.
     pub gso: bool,
     /// Receive buffer of a device's socket, bytes as the kernel counts them. The kernel caps it at twice
@@ -41,6 +44,7 @@ impl Default for Options {
             addresses: Vec::new(),
             progress: ProgressMode::Auto,
             capture: None,
+            capture_last: None,
             gso: true,
             receive_buffer_bytes: 8 << 20,
             seed: None,
@@ -52,7 +56,8 @@ impl Options {
     /// The default device address.
     pub const DEFAULT_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    /// From the environment: `SOFTROCE_ADDRESS` (addresses, separated by commas), `SOFTROCE_CAPTURE` (a file),
+    /// From the environment: `SOFTROCE_ADDRESS` (addresses, separated by commas), or `SOFTROCE_DEVICES` (a number of
+    /// loopback addresses from 127.0.0.1 on); `SOFTROCE_CAPTURE` (a file), `SOFTROCE_CAPTURE_LAST` (a directory),
     /// `SOFTROCE_GSO` (`0` or `1`), `SOFTROCE_RECEIVE_BUFFER` (bytes), `SOFTROCE_SEED` (a number), `SOFTROCE_PROGRESS`
     /// (`auto` or `thread`).
     /// Unset and empty variables keep the default.
@@ -81,7 +86,19 @@ impl Options {
                 options.addresses.push(address);
             }
         }
+        if let Some(value) = read("SOFTROCE_DEVICES")?
+            && options.addresses.is_empty()
+        {
+            let count: u8 = value.parse().ok().filter(|count| *count > 0).ok_or_else(|| {
+                Error::invalid(format!(
+                    "SOFTROCE_DEVICES is {value:?}; it must be a number from 1 to 255"
+                ))
+            })?;
+            let address = |last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last));
+            options.addresses = (1..=count).map(address).collect();
+        }
         options.capture = read("SOFTROCE_CAPTURE")?.map(PathBuf::from);
+        options.capture_last = read("SOFTROCE_CAPTURE_LAST")?.map(PathBuf::from);
         if let Some(value) = read("SOFTROCE_GSO")? {
             options.gso = match value.as_str() {
                 "0" => false,
@@ -174,6 +191,8 @@ mod tests {
         for (name, value) in [
             ("SOFTROCE_ADDRESS", "localhost"),
             ("SOFTROCE_GSO", "yes"),
+            ("SOFTROCE_DEVICES", "0"),
+            ("SOFTROCE_DEVICES", "256"),
             ("SOFTROCE_SEED", "-1"),
             ("SOFTROCE_PROGRESS", "manual"),
         ] {

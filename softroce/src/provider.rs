@@ -84,6 +84,7 @@ impl Softroce {
         }
         let recording = Arc::new(Recording {
             path: options.capture.clone(),
+            last_in: options.capture_last.clone(),
             started: Mutex::new(None),
         });
         let slots = addresses.iter().enumerate().map(|(position, &address)| Slot {
@@ -177,15 +178,20 @@ impl Slot {
 
 /// The capture file that all devices of a provider share; made when the first of them opens.
 struct Recording {
+    /// Everything into this file.
     path: Option<PathBuf>,
+    /// Or the last packets into files in this directory.
+    last_in: Option<PathBuf>,
     /// With the generation (see [`fork`]) of the process that made it.
     started: Mutex<Option<(u32, Capture)>>,
 }
 
 impl Recording {
-    /// The capture, if one is wanted. A forked child writes beside its parent's file, never into it.
+    /// The capture, if one is wanted. A forked child adds to its parent's file.
     fn capture(&self) -> Result<Option<Capture>> {
-        let Some(path) = &self.path else { return Ok(None) };
+        if self.path.is_none() && self.last_in.is_none() {
+            return Ok(None);
+        }
         let generation = fork::generation();
         // A holder in the parent at the moment of a fork never lets go in the child; there the capture is left out.
         let Ok(mut started) = self.started.try_lock() else {
@@ -194,9 +200,13 @@ impl Recording {
                 "the capture is being opened by another thread",
             ));
         };
-        let capture = match &*started {
-            Some((of, capture)) if *of == generation => return Ok(Some(capture.clone())),
-            Some(_) | None => Capture::create(path, Arc::new(MonotonicClock))?,
+        let clock = Arc::new(MonotonicClock);
+        let capture = match (&*started, &self.path, &self.last_in) {
+            (Some((of, capture)), ..) if *of == generation => return Ok(Some(capture.clone())),
+            (Some(_), Some(path), _) => Capture::add_to(path, clock)?,
+            (None, Some(path), _) => Capture::create(path, clock)?,
+            (_, None, Some(directory)) => Capture::last(directory, clock)?,
+            (_, None, None) => return Ok(None),
         };
         *started = Some((generation, capture.clone()));
         Ok(Some(capture))

@@ -6,9 +6,9 @@
 //! or not it took them.
 //!
 //! The file is complete after every call of [`send`](Fabric::send) and [`recv`](Fabric::recv) that moved packets, so
-//! a process may exit or be killed at any moment. A disk that fills up ends the recording, not the traffic.
+//! a process may exit or be killed at any moment. What is written at a time is whole, and goes to the end of the file, so
+//! that the processes of a job may record into one. A disk that fills up ends the recording, not the traffic.
 
-use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::ops::Range;
@@ -21,17 +21,22 @@ use parking_lot::Mutex;
 use roce_wire::ROCE_V2_PORT;
 use roce_wire::pcap::{LinkType, NgWriter};
 use softroce_engine::{PortConfig, RxMeta, TxBatch};
-use verbs_api::{Error, ErrorKind, Result};
+use verbs_api::{Error, Result};
 
 use crate::clock::Clock;
 use crate::fabric::{Fabric, FabricCounters};
-use crate::fork;
 use frame::{FRAME_BYTES_MAX, FrameBuilder, Headers};
 
+mod file;
 mod frame;
+
+use file::Contents;
+pub use file::LAST_BYTES;
 
 /// Bytes collected before they are written.
 const BUFFER_BYTES: usize = 1 << 18;
+/// What a packet takes besides its bytes, at most.
+const BLOCK_BYTES: usize = 64;
 /// Hop limit of packets that leave it to the system.
 const HOP_LIMIT_DEFAULT: u8 = 64;
 
@@ -53,22 +58,55 @@ impl std::fmt::Debug for Capture {
 }
 
 impl Capture {
-    /// Create the file, or empty it. `%p` in its name becomes the number of the process. Without that, a process that
-    /// is told the name of a file to which another one is writing adds its number, and so does a forked child of a
-    /// process that had a device open: several processes of one program are told the same name, and none may spoil
-    /// the packets of another. Times are those of the clock, moved to now.
+    /// Create the file, or empty it unless another process is recording there: then add to it. `%p` in its name becomes
+    /// the number of the process. Times are those of the clock, moved to now.
     ///
     /// # Errors
     /// The file cannot be created or written.
     pub fn create(path: &FilePath, clock: Arc<dyn Clock>) -> Result<Self> {
-        let (path, file) = open(path)?;
+        Capture::open(path, Contents::Replace, clock)
+    }
+
+    /// As [`create`](Self::create), but keep what is in the file.
+    ///
+    /// # Errors
+    /// The file cannot be created or written.
+    pub fn add_to(path: &FilePath, clock: Arc<dyn Clock>) -> Result<Self> {
+        Capture::open(path, Contents::Keep, clock)
+    }
+
+    fn open(path: &FilePath, contents: Contents, clock: Arc<dyn Clock>) -> Result<Self> {
+        let path = PathBuf::from(
+            path.to_string_lossy()
+                .replace("%p", &std::process::id().to_string()),
+        );
+        let file = file::open_shared(&path, contents);
+        Capture::into_file(&path, file.map(|file| Box::new(file) as _), clock)
+    }
+
+    /// Keep the last packets of this process in two files in `directory`, of which the older one is written anew when
+    /// the other is full: [`LAST_BYTES`] together at most.
+    ///
+    /// # Errors
+    /// The files cannot be created or written.
+    pub fn last(directory: &FilePath, clock: Arc<dyn Clock>) -> Result<Self> {
+        let output = file::Rotating::create(directory);
+        Capture::into_file(directory, output.map(|output| Box::new(output) as _), clock)
+    }
+
+    fn into_file(
+        path: &FilePath,
+        output: io::Result<Box<dyn Write + Send>>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
         let failed =
             |error| Error::system(format!("cannot write the capture file {}", path.display()), error);
+        let output = output.map_err(failed)?;
         let epoch_ns = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_nanos() as u64);
         let epoch_offset_ns = epoch_ns.saturating_sub(clock.now().as_nanos());
-        let capture = Capture::write_to(Box::new(file), clock, epoch_offset_ns).map_err(failed)?;
+        let capture = Capture::write_to(output, clock, epoch_offset_ns).map_err(failed)?;
         Ok(capture)
     }
 
@@ -90,6 +128,7 @@ impl Capture {
         let recorder = Recorder {
             writer: Some(writer),
             frame: FrameBuilder::new(),
+            unwritten: 0,
         };
         Ok(Capture {
             shared: Arc::new(Mutex::new(recorder)),
@@ -100,56 +139,6 @@ impl Capture {
 
     fn now_ns(&self) -> u64 {
         self.epoch_offset_ns + self.clock.now().as_nanos()
-    }
-}
-
-/// The file that this process is to write, and its path.
-fn open(path: &FilePath) -> Result<(PathBuf, File)> {
-    let process = std::process::id().to_string();
-    let text = path.to_string_lossy();
-    if text.contains("%p") {
-        let path = PathBuf::from(text.replace("%p", &process));
-        return Ok((path.clone(), open_alone(&path)?));
-    }
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".");
-    beside.push(&process);
-    let beside = PathBuf::from(beside);
-    if fork::generation() > 0 {
-        return Ok((beside.clone(), open_alone(&beside)?));
-    }
-    match open_alone(path) {
-        Err(error) if error.kind() == ErrorKind::Busy => {
-            tracing::warn!("{error}; this process writes {}", beside.display());
-            Ok((beside.clone(), open_alone(&beside)?))
-        }
-        opened => Ok((path.to_owned(), opened?)),
-    }
-}
-
-/// Open the file, make it ours and empty it. EBUSY when it is another's.
-fn open_alone(path: &FilePath) -> Result<File> {
-    let failed = |error| Error::system(format!("cannot write the capture file {}", path.display()), error);
-    let opened = File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path);
-    let file = opened.map_err(failed)?;
-    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
-        // Pipes and terminals cannot be emptied.
-        return Ok(file);
-    }
-    match file.try_lock() {
-        Err(TryLockError::WouldBlock) => Err(Error::new(
-            ErrorKind::Busy,
-            format!("another process is writing the capture file {}", path.display()),
-        )),
-        // A file system without locks has room for one writer at a time.
-        Ok(()) | Err(TryLockError::Error(_)) => {
-            file.set_len(0).map_err(failed)?;
-            Ok(file)
-        }
     }
 }
 
@@ -295,6 +284,8 @@ struct Recorder {
     /// `None` after an error.
     writer: Option<NgWriter<Sink>>,
     frame: FrameBuilder,
+    /// Bytes in the buffer, or somewhat more.
+    unwritten: usize,
 }
 
 impl std::fmt::Debug for Recorder {
@@ -307,16 +298,22 @@ impl std::fmt::Debug for Recorder {
 
 impl Recorder {
     fn record(&mut self, now_ns: u64, headers: &Headers, packet: &[u8]) {
+        if self.unwritten + FRAME_BYTES_MAX + BLOCK_BYTES > BUFFER_BYTES {
+            // Whole blocks are written at a time: other processes may write to the file as well.
+            self.flush();
+        }
         let Some(writer) = &mut self.writer else { return };
         let Some(frame) = self.frame.build(headers, packet) else {
             return;
         };
+        self.unwritten += frame.len() + BLOCK_BYTES;
         if let Err(error) = writer.write(now_ns, frame, None) {
             self.give_up(&error);
         }
     }
 
     fn flush(&mut self) {
+        self.unwritten = 0;
         if let Some(Err(error)) = self.writer.as_mut().map(NgWriter::flush) {
             self.give_up(&error);
         }
@@ -357,7 +354,7 @@ impl Write for Sink {
 }
 
 // A packet never has to bypass the buffer.
-const _: () = assert!(FRAME_BYTES_MAX < BUFFER_BYTES);
+const _: () = assert!(FRAME_BYTES_MAX + BLOCK_BYTES < BUFFER_BYTES);
 
 #[cfg(test)]
 mod tests;

@@ -53,16 +53,20 @@ fn run(shared: &Shared, bells: &Bells) {
         poll_entry(bells.timer.as_fd().as_raw_fd()),
         poll_entry(bells.waker.as_fd().as_raw_fd()),
     ];
+    entries.extend(shared.ear.as_ref().map(|ear| poll_entry(ear.fd())));
+    // What ends a rest in which a polling program is watched.
+    let watched = entries.len();
     entries.extend(guard.fds().into_iter().map(poll_entry));
     shared.leave(guard);
     const TIMER: usize = 0;
     const WAKER: usize = 1;
+    const EAR: usize = 2;
     let mut spin = Spin::new();
     let mut answers = Answers::default();
     while !shared.pace.is_stopping() {
         match serve(shared, &mut spin, &mut answers) {
             Next::Spin => continue,
-            Next::Watch => wait_readable(&mut entries[..=WAKER], None),
+            Next::Watch => wait_readable(&mut entries[..watched], None),
             Next::Sleep => wait_readable(&mut entries, None),
         };
         shared.pace.serve();
@@ -71,6 +75,11 @@ fn run(shared: &Shared, bells: &Bells) {
         }
         if entries[WAKER].revents != 0 {
             bells.waker.lower();
+        }
+        if let Some(ear) = &*shared.ear
+            && entries[EAR].revents != 0
+        {
+            ear.answer(shared);
         }
     }
 }

@@ -11,15 +11,19 @@ mod conformance;
 mod crowds;
 mod forks;
 mod groups;
+mod install;
 mod lid_addressing;
 mod many_processes;
+mod paths;
 mod pauses;
 mod peers;
 mod perftest;
 mod pingpong;
 mod port_events;
+mod pyverbs;
 mod rxe;
 mod targets;
+mod ucx;
 mod verbs_tools;
 
 use std::process::ExitCode;
@@ -44,7 +48,11 @@ fn main() -> ExitCode {
         perftest::cases(),
         forks::cases(),
         lid_addressing::cases(),
+        paths::cases(),
+        ucx::cases(),
         port_events::cases(),
+        install::cases(),
+        pyverbs::cases(),
         bad_arguments::cases(),
         rxe::cases(),
     ];

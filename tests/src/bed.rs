@@ -170,10 +170,33 @@ impl Bed {
         user: u32,
         words: impl IntoIterator<Item = W>,
     ) -> Program {
+        self.program_behind(&[], place, user, words)
+    }
+
+    /// An unprivileged program in `place` that can make no user namespace, as on machines that forbid them. Only root can
+    /// set that up.
+    pub fn program_without_user_namespaces<W: AsRef<OsStr>>(
+        &self,
+        place: &Place,
+        words: impl IntoIterator<Item = W>,
+    ) -> Program {
+        let script = include_str!("without_user_namespaces.sh");
+        self.program_behind(&["sh", "-c", script, "sh"], place, NOBODY, words)
+    }
+
+    /// A program in `place` as this user, started by the `starter` there.
+    fn program_behind<W: AsRef<OsStr>>(
+        &self,
+        starter: &[&str],
+        place: &Place,
+        user: u32,
+        words: impl IntoIterator<Item = W>,
+    ) -> Program {
         let mut line: Vec<OsString> = Vec::new();
         if let Place::Namespace(name) = place {
             line.extend(["ip", "netns", "exec", name.as_str()].map(OsString::from));
         }
+        line.extend(starter.iter().map(OsString::from));
         if is_root() {
             let user = user.to_string();
             let words = [

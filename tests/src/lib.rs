@@ -17,6 +17,7 @@ pub mod process;
 pub mod program;
 pub mod scratch;
 pub mod tshark;
+pub mod workflow;
 
 pub use bed::{Bed, Place};
 pub use case::{Case, Outcome, Stop};

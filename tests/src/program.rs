@@ -12,7 +12,7 @@ use crate::scratch::Scratch;
 /// The shared objects that `softroce run` preloads lie beside the command.
 const PRELOADED: [&str; 2] = ["libsoftroce_dropin.so", "libsoftroce_paths.so"];
 
-/// Where copies for the unprivileged user are, if any were needed.
+/// Where copies for the unprivileged user are, if any were needed, and what else is kept for several cases.
 static STAGED: Mutex<Vec<Scratch>> = Mutex::new(Vec::new());
 
 /// The path of the `softroce` command.
@@ -42,7 +42,13 @@ pub fn softroce() -> Result<&'static Path, Stop> {
     found.as_deref().map_err(Stop::fail)
 }
 
-/// Removes the copies; for the end of `main`, where no test runs any more.
+/// Keeps a directory until [`remove_copies`]: what several cases use is made once.
+pub fn keep(scratch: Scratch) -> Result<(), Stop> {
+    STAGED.lock().map_err(Stop::fail)?.push(scratch);
+    Ok(())
+}
+
+/// Removes the copies and what is kept; for the end of `main`, where no test runs any more.
 pub fn remove_copies() {
     if let Ok(mut staged) = STAGED.lock() {
         staged.clear();

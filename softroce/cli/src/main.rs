@@ -1,5 +1,5 @@
 //! The `softroce` command.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![allow(missing_docs)] // Field docs of commands are their help texts; the rest is private to this program.
 
 mod compare;
@@ -13,6 +13,7 @@ mod log;
 mod output;
 mod perf;
 mod pingpong;
+mod port;
 mod progress;
 mod run;
 mod stats;
@@ -34,13 +35,17 @@ struct Cli {
 enum Command {
     Devices(devices::Devices),
     Run(run::Run),
+    Env(run::Env),
+    Port(port::Port),
     Decode(decode::Decode),
     Pingpong(pingpong::Pingpong),
     Perf(perf::Perf),
     Conformance(conformance::Conformance),
 }
 
-/// Exit status for wrong use and for failures that are no verdict.
+/// Exit status for wrong use, as of the command line.
+const WRONG_USE: u8 = 2;
+/// Exit status for other failures that are no verdict.
 const FAILURE: u8 = 1;
 
 /// The error with its causes. Some errors already tell their cause, which is not said twice.
@@ -57,10 +62,16 @@ fn message(error: &anyhow::Error) -> String {
 
 fn main() -> ExitCode {
     compare::pin_as_asked();
-    log::start();
-    let done = match Cli::parse().command {
+    let command = Cli::parse().command;
+    if let Err(error) = log::start() {
+        let _ = writeln!(io::stderr(), "softroce: {}", message(&error));
+        return ExitCode::from(WRONG_USE);
+    }
+    let done = match command {
         Command::Devices(devices) => devices.run().map(|()| ExitCode::SUCCESS),
         Command::Run(run) => run.run(),
+        Command::Env(env) => env.run().map(|()| ExitCode::SUCCESS),
+        Command::Port(port) => port.run().map(|()| ExitCode::SUCCESS),
         Command::Decode(decode) => decode.run(),
         Command::Pingpong(pingpong) => pingpong.run().map(|()| ExitCode::SUCCESS),
         Command::Perf(perf) => perf.run().map(|()| ExitCode::SUCCESS),

@@ -176,6 +176,7 @@ pub(crate) fn hand_out_one_more(family: Family, command_fd: OwnedFd) -> Result<*
     c.query_port = Some(query::query_port_sized);
     c.query_device_ex = Some(query::query_device_ex);
     c.query_rt_values = Some(query::query_rt_values);
+    c.reg_mr_ex = Some(memory::reg_mr_ex);
     c.advise_mr = Some(memory::advise_mr);
     c.alloc_null_mr = Some(memory::alloc_null_mr);
     c.create_cq_ex = Some(cq_ex::create_cq_ex);

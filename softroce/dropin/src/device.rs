@@ -3,8 +3,9 @@
 //! The devices of a process are made once, at the first look, and stay: programs keep pointers to them. A forked child
 //! makes its own. No lock is involved, so that a child forked at any moment finds none held.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::{self, null_mut};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -96,7 +97,8 @@ impl Registry {
         if let Some(registry) = unsafe { current.as_ref() }.filter(|registry| registry.process == process) {
             return Ok(registry);
         }
-        crate::log::start();
+        crate::log::start()?;
+        softroce::journal::start();
         let provider = Softroce::new(Options::from_env()?)?;
         let devices = provider.devices()?;
         let devices = devices
@@ -290,9 +292,16 @@ pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
     })
 }
 
-/// `ibv_get_sysfs_path`
+/// `ibv_get_sysfs_path`: `SYSFS_PATH` if that is set, without the slashes at its end.
 pub(crate) extern "C" fn ibv_get_sysfs_path() -> *const c_char {
-    c"/sys".as_ptr()
+    static PATH: OnceLock<CString> = OnceLock::new();
+    let from_environment = || {
+        let path = std::env::var_os("SYSFS_PATH")?.into_encoded_bytes();
+        let end = path.iter().rposition(|byte| *byte != b'/')?;
+        CString::new(&path[..=end]).ok()
+    };
+    let path = PATH.get_or_init(|| from_environment().unwrap_or_else(|| c"/sys".to_owned()));
+    path.as_ptr()
 }
 
 /// `ibv_fork_init`: forking is always safe.

@@ -50,6 +50,10 @@ fn guarded<T>(verb: &str, body: impl FnOnce() -> Result<T>) -> Result<T, c_int> 
             if std::env::var_os("SOFTROCE_DEBUG").is_some() {
                 explain(verb, &error);
             }
+            // A program that asks again and again learns nothing new, nor does who reads the journal.
+            if error.kind() != verbs_api::ErrorKind::Again {
+                softroce::journal::note_failed_verb(verb, &error);
+            }
             Err(error.errno())
         }
         Err(_) => {

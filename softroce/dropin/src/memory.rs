@@ -9,7 +9,7 @@ use verbs_api::{
 use verbs_sys::convert;
 use verbs_sys::*;
 
-use crate::entry::{self, number, pointer};
+use crate::entry::{self, number, pointer, value};
 use crate::handle::Handle;
 use crate::import::{Export, destroy_exported};
 use crate::{Mr, Pd, context};
@@ -155,6 +155,33 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
     // SAFETY: the caller's promise.
     pointer("ibv_reg_mr_iova2", || unsafe {
         register(pd, addr, length, iova, access)
+    })
+}
+
+/// `reg_mr_ex` of the second table: memory by its address alone.
+///
+/// # Safety
+/// As `ibv_reg_mr`; `init` is NULL or valid.
+pub(crate) unsafe extern "C" fn reg_mr_ex(pd: *mut ibv_pd, init: *mut ibv_mr_init_attr) -> *mut ibv_mr {
+    const IOVA: u64 = 1;
+    const ADDR: u64 = 1 << 1;
+    pointer("ibv_reg_mr_ex", || {
+        // SAFETY: the caller's promise.
+        let init = unsafe { value(init, "the attributes") }?;
+        if init.comp_mask & !(IOVA | ADDR) != 0 {
+            return Err(Error::unsupported(
+                "registering memory by a descriptor, or with hints for a PCIe card's caches,",
+            ));
+        }
+        if init.comp_mask & ADDR == 0 {
+            return Err(Error::invalid("memory without an address"));
+        }
+        let iova = match init.comp_mask & IOVA {
+            0 => init.addr as u64,
+            _ => init.iova,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { register(pd, init.addr, init.length, iova, init.access as c_uint) }
     })
 }
 

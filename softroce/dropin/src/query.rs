@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use verbs_api::{Context, Error, PortAttr, Result};
+use verbs_api::{AtomicCap, Context, DeviceAttr, Error, PortAttr, Result};
 use verbs_sys::convert::{device_attr_to_c, gid_entry_to_c, port_attr_to_c};
 use verbs_sys::*;
 
@@ -25,6 +25,16 @@ unsafe fn copy_prefix<T: Copy>(from: &T, to: *mut T, length: usize) {
     }
 }
 
+/// Ours are atomic with the processor's, too, which is more than cards promise; programs (UCX) look for what cards say,
+/// and take anything else for no atomics.
+fn plain_attr(device: &DeviceAttr) -> ibv_device_attr {
+    let mut attr = device_attr_to_c(device);
+    if device.atomic_cap == AtomicCap::Glob {
+        attr.atomic_cap = AtomicCap::Hca as c_int;
+    }
+    attr
+}
+
 /// `ibv_query_device`
 ///
 /// # Safety
@@ -36,7 +46,7 @@ pub(crate) unsafe extern "C" fn ibv_query_device(
     number("ibv_query_device", || {
         // SAFETY: the caller's promise.
         let (context, attr) = unsafe { (object(context)?, place(attr, "the place for attributes")?) };
-        *attr = device_attr_to_c(&ask(context, Context::query_device)?);
+        *attr = plain_attr(&ask(context, Context::query_device)?);
         Ok(())
     })
 }
@@ -73,7 +83,7 @@ fn extended_attributes(context: &DeviceContext) -> Result<ibv_device_attr_ex> {
     let device = context.query_device()?;
     // SAFETY: zeroes are valid in every member.
     let mut all: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
-    all.orig_attr = device_attr_to_c(&device);
+    all.orig_attr = plain_attr(&device);
     all.device_cap_flags_ex = device.device_cap_flags;
     all.max_dm_size = device.max_dm_bytes;
     all.phys_port_cnt_ex = u32::from(device.phys_port_cnt);
@@ -158,6 +168,51 @@ pub(crate) unsafe extern "C" fn query_port_sized(
     length: usize,
 ) -> c_int {
     number("ibv_query_port", || query_port(context, port, attr, length))
+}
+
+/// `ibv_query_port_speed`: in units of 100 Mbit/s, lanes times their speed.
+///
+/// # Safety
+/// `context` is NULL or open, `speed` NULL or valid for a write.
+pub(crate) unsafe extern "C" fn ibv_query_port_speed(
+    context: *mut ibv_context,
+    port: u32,
+    speed: *mut u64,
+) -> c_int {
+    number("ibv_query_port_speed", || {
+        // SAFETY: the caller's promise.
+        let (context, speed) = unsafe { (object(context)?, place(speed, "the place for the speed")?) };
+        let port = u8::try_from(port).map_err(|_| Error::invalid(format!("there is no port {port}")))?;
+        let attr = ask(context, |context| context.query_port(port))?;
+        *speed = lanes(attr.active_width) * speed_of_a_lane(attr.active_speed);
+        Ok(())
+    })
+}
+
+/// Of the code of a width; 0 for one that means nothing.
+fn lanes(width: u8) -> u64 {
+    match width {
+        1 => 1,
+        2 => 4,
+        4 => 8,
+        8 => 12,
+        16 => 2,
+        _ => 0,
+    }
+}
+
+/// Of the code of a speed, in units of 100 Mbit/s.
+fn speed_of_a_lane(speed: u8) -> u64 {
+    match speed {
+        1 => 25,
+        2 => 50,
+        4 | 8 => 100,
+        16 => 140,
+        32 => 250,
+        64 => 500,
+        128 => 1000,
+        _ => 0,
+    }
 }
 
 /// `query_rt_values` of the second table: the device's clock.

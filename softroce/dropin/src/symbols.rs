@@ -135,6 +135,7 @@ export! { "IBVERBS_1.10":
 export! { "IBVERBS_1.11": _ibv_query_gid_ex, _ibv_query_gid_table }
 export! { "IBVERBS_1.13": ibv_import_dm, ibv_is_fork_initialized, ibv_unimport_dm }
 export! { "IBVERBS_1.14": ibv_query_qp_data_in_order }
+export! { "IBVERBS_1.16": ibv_query_port_speed }
 
 absent! { "IBVERBS_1.12", unsupported_pointer: ibv_reg_dmabuf_mr }
 absent! { "IBVERBS_1.1", unsupported_number: ibv_resolve_eth_l2_from_gid }

@@ -92,7 +92,7 @@ pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: 
         let bound =
             |bind: &BindInfo<'_, P>, window: &mut Mw, wr_id| object.bind_mw(window, wr_id, bind, signaled);
         // SAFETY: the caller's promise.
-        let rkey = unsafe { with_info(info, |info| bound(info, &mut window, bind.wr_id)) }?;
+        let rkey = unsafe { with_info(mw, info, |info| bound(info, &mut window, bind.wr_id)) }?;
         // SAFETY: alive, and its owner waits for this call.
         unsafe { (*mw).rkey = rkey.0 };
         Ok(())
@@ -128,23 +128,39 @@ pub(crate) unsafe fn post_bind(
         object.post_send(&[request]).map_err(|refused| refused.error)
     };
     // SAFETY: the caller's promise.
-    unsafe { with_info(info, post) }
+    unsafe { with_info(mw, info, post) }
 }
 
-/// Call `f` with what to bind to, its region locked meanwhile.
+/// Call `f` with what to bind to, its region locked meanwhile. Nothing at all, without a region, unbinds.
 ///
 /// # Safety
-/// The region is NULL or alive.
-unsafe fn with_info<R>(info: &ibv_mw_bind_info, f: impl FnOnce(&BindInfo<'_, P>) -> Result<R>) -> Result<R> {
-    if info.mr.is_null() {
+/// `mw` is alive, the region NULL or alive.
+unsafe fn with_info<R>(
+    mw: *mut ibv_mw,
+    info: &ibv_mw_bind_info,
+    f: impl FnOnce(&BindInfo<'_, P>) -> Result<R>,
+) -> Result<R> {
+    let access = memory::access(info.mw_access_flags as c_uint)?;
+    if !info.mr.is_null() {
+        // SAFETY: the caller's promise.
+        let mr = unsafe { memory::lock(info.mr) }?;
+        return f(&BindInfo {
+            mr: &mr,
+            addr: info.addr,
+            length: info.length,
+            access,
+        });
+    }
+    if info.addr != 0 || info.length != 0 {
         return Err(null("the memory region to bind to"));
     }
-    // SAFETY: the caller's promise.
-    let mr = unsafe { memory::lock(info.mr) }?;
+    // Of no bytes the region is never looked for; the window's domain has one for the time being.
+    // SAFETY: the window is alive, and its domain with it.
+    let nothing = unsafe { PdHandle::object((*mw).pd, "the protection domain") }?.alloc_null_mr()?;
     f(&BindInfo {
-        mr: &mr,
-        addr: info.addr,
-        length: info.length,
-        access: memory::access(info.mw_access_flags as c_uint)?,
+        mr: &nothing,
+        addr: 0,
+        length: 0,
+        access,
     })
 }

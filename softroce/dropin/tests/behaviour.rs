@@ -124,3 +124,8 @@ fn on_demand_memory_need_not_be_there_until_it_is_used_or_asked_for() {
 fn imported_objects_are_the_same_objects_and_keep_them() {
     run("import", 113);
 }
+
+#[test]
+fn a_window_is_unbound_without_a_region() {
+    run("unbind", 114);
+}

@@ -57,7 +57,7 @@ fn every_name_of_libibverbs_is_there_under_its_version() {
 }
 
 #[test]
-fn names_that_vendor_libraries_import_are_there_under_later_private_versions() {
+fn names_of_later_releases_are_there_and_those_of_vendor_libraries_under_later_private_versions() {
     let library = Library::open();
     for version in [
         "IBVERBS_PRIVATE_57",
@@ -70,5 +70,9 @@ fn names_that_vendor_libraries_import_are_there_under_later_private_versions() {
             "{version}"
         );
     }
+    assert!(
+        library.has("ibv_query_port_speed", Some("IBVERBS_1.16")),
+        "rdma-core 62"
+    );
     assert!(!library.has("ibv_open_device", Some("IBVERBS_9.9")));
 }

@@ -137,6 +137,8 @@ const SLICE_BITS: u32 = 16;
 pub(crate) struct Peer {
     socket: Socket,
     wakefulness: Wakefulness,
+    /// When the first queue pair came that leads there.
+    joined_at: Time,
     /// When something last came from there.
     heard_at: Time,
     /// How many queue pairs lead there.
@@ -181,6 +183,11 @@ impl Peer {
     pub(crate) fn note_heard(&mut self, now: Time) {
         self.heard_at = now;
         self.wakefulness = Wakefulness::Awake;
+    }
+
+    /// When something last came from there, if anything did.
+    pub(crate) fn heard_at(&self) -> Option<Time> {
+        (self.heard_at != self.joined_at).then_some(self.heard_at)
     }
 
     /// Whether a queue pair that has sent nothing and heard nothing since `quiet_since` may probe: something came from
@@ -304,6 +311,7 @@ impl Peers {
             let fresh = Peer {
                 socket,
                 wakefulness: Wakefulness::Awake,
+                joined_at: now,
                 heard_at: now,
                 users: 0,
                 window: self.initial_window,

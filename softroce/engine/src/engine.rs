@@ -21,7 +21,10 @@ use crate::qp_table::QpTable;
 use crate::shared::Shared;
 use crate::srq::SharedReceiveQueues;
 use crate::xrc::XrcDomains;
-use crate::{Config, Counters, CqId, EngineEvent, MrId, MrInfo, PdId, PortConfig, SrqId, Time, XrcDomainId};
+use crate::{
+    Config, Counters, CqId, EngineEvent, Failure, MrId, MrInfo, PdId, PortConfig, SrqId, Time, Waiting,
+    XrcDomainId,
+};
 
 mod address;
 mod capabilities;
@@ -139,6 +142,7 @@ impl Engine {
             srqs: SharedReceiveQueues::new(config.qpn_base, config.qpn_count),
             counters: Counters::default(),
             events: VecDeque::new(),
+            failures: Default::default(),
             timers: Default::default(),
             peers: Peers::new(config.initial_window_bytes),
             pacer: Pacer::new(),
@@ -367,6 +371,18 @@ impl Engine {
     /// driver knows, just now.
     pub fn note_unread(&mut self, bytes: u64) {
         self.shared.pacer.note_unread(bytes);
+    }
+
+    /// The next failure that was noted, for a person to read. Those that nobody takes are forgotten in time.
+    pub fn poll_failure(&mut self) -> Option<Failure> {
+        self.shared.failures.take()
+    }
+
+    /// What each queue pair waits for at `now`.
+    pub fn waiting(&mut self, now: Time) -> Vec<Waiting> {
+        self.shared.now = now;
+        let shared = &self.shared;
+        self.qps.iter_mut().map(|qp| qp.waiting(shared)).collect()
     }
 
     /// The driver's receive buffer is filling up (or no longer): ask senders to slow down.

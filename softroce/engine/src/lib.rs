@@ -15,6 +15,7 @@
 //! - `shared`: what queue pairs act on together; `budget`: how many bytes may be under way; `timer`, `slot_list`: who is
 //!   due, who is ready, without a scan over all.
 //! - `groups`: who is attached to which multicast group; `integrity`: whether a packet arrived as it was sent.
+//! - `failure`, `waiting`: for people, why something failed, and what does not come to an end waits for.
 //! - `memory`, `pd`, `cq`, `srq`: registered memory behind keys, protection domains, completion queues, shared receive
 //!   queues.
 //!
@@ -27,6 +28,7 @@ mod counters;
 mod cq;
 mod engine;
 mod event;
+mod failure;
 mod groups;
 mod integrity;
 mod memory;
@@ -42,6 +44,7 @@ mod slots;
 mod srq;
 mod time;
 mod timer;
+mod waiting;
 mod xrc;
 
 pub use batch::{Acks, Path, RxMeta, TxBatch, TxPacket};
@@ -53,9 +56,11 @@ pub use engine::{
     AddressHandle, BindRequest, Engine, Membership, ObjectCounts, QpConfig, QpHandle, SrqConfig, SrqHandle,
 };
 pub use event::EngineEvent;
+pub use failure::{Cause, DropReason, FailedRequest, Failure, Refusal};
 pub use memory::{MrInfo, copy_code_range};
 pub use request::{SendOperation, SendRequest};
 pub use time::Time;
+pub use waiting::{Waiting, WaitsFor};
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(

@@ -10,6 +10,7 @@
 
 mod completer;
 mod error;
+mod explain;
 mod link;
 pub(crate) mod migration;
 mod operation;

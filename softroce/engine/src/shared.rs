@@ -7,6 +7,7 @@ use verbs_api::{EventKind, Wc, WcStatus};
 use crate::budget::{PeerId, Peers, ReadBudget};
 use crate::counters::Counters;
 use crate::cq::{CompletionQueues, Pushed, Solicited};
+use crate::failure::{Cause, Failure, Failures};
 use crate::memory::Memory;
 use crate::pacer::Pacer;
 use crate::slot_list::SlotList;
@@ -24,6 +25,8 @@ pub(crate) struct Shared {
     pub(crate) srqs: SharedReceiveQueues,
     pub(crate) counters: Counters,
     pub(crate) events: VecDeque<EngineEvent>,
+    /// What to tell the driver about errors.
+    pub(crate) failures: Failures,
     pub(crate) timers: Timers,
     pub(crate) peers: Peers,
     /// The rate of what nobody acknowledges.
@@ -61,6 +64,15 @@ impl Shared {
             Pushed::Notify => self.events.push_back(EngineEvent::CqNotify(cq)),
             Pushed::Overflowed => {
                 self.events.push_back(EngineEvent::Cq(cq, EventKind::CqErr));
+                self.failures.note(Failure {
+                    at: self.now,
+                    qpn: wc.qp_num,
+                    qp_type: None,
+                    peer: None,
+                    peer_qpn: 0,
+                    psn: 0,
+                    cause: Cause::CqOverflow,
+                });
                 self.overflowed.push_back(cq);
             }
         }

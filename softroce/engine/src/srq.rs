@@ -66,6 +66,11 @@ impl SharedReceiveQueue {
         self.queue.push(request)
     }
 
+    /// How many requests it holds.
+    pub(crate) fn queued(&self) -> u32 {
+        self.queue.len()
+    }
+
     /// The oldest request, which stays.
     pub(crate) fn front(&self) -> Option<(RecvWqe, &[Sge])> {
         self.queue.front()

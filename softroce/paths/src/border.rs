@@ -72,7 +72,7 @@ fn set_errno(errno: c_int) {
     unsafe { *libc::__errno_location() = errno }
 }
 
-fn errno() -> c_int {
+pub(crate) fn errno() -> c_int {
     // SAFETY: as above.
     unsafe { *libc::__errno_location() }
 }
@@ -174,9 +174,7 @@ extern "C" fn start() {
     if let Some(value) = bytes_of(value) {
         ROOT.set(value);
     }
-    for next in crate::functions::nexts() {
-        next.look_up();
-    }
+    crate::functions::prepare();
 }
 
 #[used]

@@ -11,12 +11,13 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::transmute;
 
-use libc::{AT_FDCWD, DIR, FILE, mode_t, size_t, ssize_t};
+use libc::{AT_FDCWD, FILE, mode_t, size_t, ssize_t};
 
-use crate::border::{Next, refuse};
+use crate::border::refuse;
 use crate::place::with_place;
 
 mod answers;
+mod listings;
 mod patterns;
 
 /// Put functions in front of those of the C library: `@path` stands for the path, which is seen from the directory that
@@ -72,7 +73,6 @@ in_front_of! {
     fn freopen(@path from AT_FDCWD, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
     fn freopen64(@path from AT_FDCWD, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
 
-    fn opendir(@path from AT_FDCWD) -> *mut DIR;
     fn scandir(@path from AT_FDCWD, list: Place, filter: Callback, order: Callback) -> c_int;
     fn scandir64(@path from AT_FDCWD, list: Place, filter: Callback, order: Callback) -> c_int;
     fn scandirat(directory: c_int, @path from directory, list: Place, filter: Callback, order: Callback) -> c_int;
@@ -114,8 +114,16 @@ in_front_of! {
     fn inotify_add_watch(descriptor: c_int, @path from AT_FDCWD, mask: u32) -> c_int;
 }
 
-/// All counterparts in the C library, to be looked up when the program starts.
-pub(crate) fn nexts() -> impl Iterator<Item = &'static Next> {
-    let lists = [counterparts::ALL, answers::COUNTERPARTS, patterns::COUNTERPARTS];
-    lists.into_iter().flatten().copied()
+/// Look everything up that is needed later, when that may be in a signal handler.
+pub(crate) fn prepare() {
+    let lists = [
+        counterparts::ALL,
+        answers::COUNTERPARTS,
+        listings::COUNTERPARTS,
+        patterns::COUNTERPARTS,
+    ];
+    for next in lists.into_iter().flatten() {
+        next.look_up();
+    }
+    listings::find_parents();
 }

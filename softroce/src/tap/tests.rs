@@ -232,24 +232,54 @@ fn a_capture_file_has_the_process_number_where_its_name_asks_for_it() {
 }
 
 #[test]
-fn a_file_that_another_one_is_writing_is_left_alone() {
+fn a_file_to_which_another_one_is_writing_is_added_to() {
     let create = |path: &FilePath| Capture::create(path, Arc::new(crate::MonotonicClock));
     let name = std::env::temp_dir().join(format!("softroce-tap-shared-{}.pcapng", std::process::id()));
-    let beside = PathBuf::from(format!("{}.{}", name.display(), std::process::id()));
-    let length = |path: &FilePath| std::fs::metadata(path).unwrap().len();
-    let first = create(&name).unwrap();
-    let mut tap = Tap::new(Mirror::default(), first.clone());
-    send_one(&mut tap, "127.0.0.1", "127.0.0.1");
-    let before = length(&name);
-    let second = create(&name).unwrap();
-    assert_eq!(length(&name), before);
-    assert!(length(&beside) > 0);
-    assert_eq!(create(&name).unwrap_err().errno(), libc::EBUSY);
-    // Once nobody writes it, the next one begins anew.
-    drop((tap, first, second));
-    let third = create(&name).unwrap();
-    assert!(length(&name) < before);
-    drop(third);
+    let packets = || {
+        let file = std::io::BufReader::new(std::fs::File::open(&name).unwrap());
+        let mut reader = Reader::new(file).unwrap();
+        std::iter::from_fn(|| reader.next_record().unwrap().map(|_| ())).count()
+    };
+    let taps: Vec<_> = (0..2)
+        .map(|_| Tap::new(Mirror::default(), create(&name).unwrap()))
+        .collect();
+    for round in 0..3 {
+        for mut tap in taps
+            .iter()
+            .map(|tap| Tap::new(Mirror::default(), tap.capture.clone().unwrap()))
+        {
+            send_one(&mut tap, "127.0.0.1", "127.0.0.1");
+        }
+        assert_eq!(packets(), 2 * (round + 1));
+    }
+    // Once nobody writes to it, the next one begins anew, or keeps what is there.
+    drop(taps);
+    drop(Capture::add_to(&name, Arc::new(crate::MonotonicClock)).unwrap());
+    assert_eq!(packets(), 6);
+    drop(create(&name).unwrap());
+    assert_eq!(packets(), 0);
     std::fs::remove_file(name).unwrap();
-    std::fs::remove_file(beside).unwrap();
+}
+
+#[test]
+fn the_last_packets_of_a_process_are_bounded_and_end_with_the_last_one() {
+    let directory = std::env::temp_dir().join(format!("softroce-tap-last-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let mut output = file::Rotating::create(&directory).unwrap();
+    output.write_all(b"head").unwrap();
+    let piece = vec![7; 100_000];
+    for number in 0..200u32 {
+        output.write_all(&piece).unwrap();
+        output.write_all(&number.to_le_bytes()).unwrap();
+    }
+    let files: Vec<Vec<u8>> = std::fs::read_dir(&directory)
+        .unwrap()
+        .map(|entry| std::fs::read(entry.unwrap().path()).unwrap())
+        .collect();
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert_eq!(files.len(), 2);
+    assert!(files.iter().map(Vec::len).sum::<usize>() as u64 <= file::LAST_BYTES);
+    assert!(files.iter().map(Vec::len).sum::<usize>() as u64 > file::LAST_BYTES / 2);
+    assert!(files.iter().all(|file| file.starts_with(b"head")));
+    assert!(files.iter().any(|file| file.ends_with(&199u32.to_le_bytes())));
 }

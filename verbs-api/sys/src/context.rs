@@ -63,7 +63,7 @@ mirror! {
         free_buf: Slot,
         alloc_buf: Slot,
         dm_export_dmabuf_fd: Slot,
-        reg_mr_ex: Slot,
+        reg_mr_ex: Option<unsafe extern "C" fn(*mut ibv_pd, *mut ibv_mr_init_attr) -> *mut ibv_mr>,
         dealloc_dmah: Slot,
         alloc_dmah: Slot,
         query_port: Option<unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int>,

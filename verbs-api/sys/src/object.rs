@@ -34,6 +34,19 @@ mirror! {
         rkey: u32,
     }
 
+    /// What to register and how (`ibv_reg_mr_ex`); `comp_mask` says which members count.
+    struct ibv_mr_init_attr {
+        length: usize,
+        access: c_int,
+        comp_mask: u64,
+        iova: u64,
+        addr: *mut c_void,
+        fd: c_int,
+        fd_offset: u64,
+        dmah: *mut c_void,
+        buf: *mut c_void,
+    }
+
     struct ibv_mw {
         context: *mut ibv_context,
         pd: *mut ibv_pd,

@@ -1,42 +1,60 @@
 //! The variables that a run sets for its program and whatever that starts: all of them, and only here.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::net::IpAddr;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use softroce::{DeviceDescription, Softroce};
 
-/// Variables with their values, in the order in which they are told.
+use super::options::{CAPTURE, DEVICES, Options};
+use super::{capture, links, tree};
+use crate::log;
+
+/// Variables with their values, in the order in which they are told. An empty value is as good as none.
 #[derive(Debug, Default)]
 pub(super) struct Environment(Vec<(&'static str, OsString)>);
 
 impl Environment {
-    /// Those that bring our shared objects into a program: preloaded, and the drop-in first where libraries are looked
-    /// for.
-    pub(super) fn of_objects(drop_in: &Path, paths: &Path, links: &Path) -> Self {
+    /// Those that bring the drop-in into a program (preloaded, and first where libraries are looked for), and what the
+    /// options say.
+    pub(super) fn new(options: &Options) -> Result<Self> {
+        let drop_in = links::find_drop_in()?;
+        let paths = links::find_paths()?;
+        let links = links::link_directory(&drop_in)?;
         let mut environment = Environment::default();
         let mut preloaded = paths.as_os_str().to_owned();
         preloaded.push(":");
         preloaded.push(drop_in);
         environment.set("LD_PRELOAD", prepend(&preloaded, "LD_PRELOAD"));
         environment.set("LD_LIBRARY_PATH", prepend(links.as_os_str(), "LD_LIBRARY_PATH"));
-        environment
-    }
-
-    /// One device an address; no addresses leave the default.
-    pub(super) fn set_addresses(&mut self, addresses: &[IpAddr]) {
+        let addresses = options.addresses();
         if !addresses.is_empty() {
-            let list: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
-            self.set("SOFTROCE_ADDRESS", list.join(","));
+            let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+            environment.set("SOFTROCE_ADDRESS", list.join(","));
+            environment.set(DEVICES, "");
         }
+        if let Some(level) = options.log() {
+            environment.set(log::VARIABLE, level.name());
+        }
+        environment.set_tree(&tree::tree(&devices(addresses)?)?);
+        Ok(environment)
     }
 
-    /// Every packet into this file, which is made here, so that it is refused before the program starts.
+    /// Every packet into this file.
     pub(super) fn set_capture(&mut self, file: &Path) -> Result<()> {
-        self.set("SOFTROCE_CAPTURE", writable(file)?);
+        self.set(CAPTURE, capture::writable(file)?);
         Ok(())
+    }
+
+    /// The last packets into files in this directory.
+    pub(super) fn set_last_packets(&mut self, directory: &Path) {
+        self.set("SOFTROCE_CAPTURE_LAST", directory);
+    }
+
+    /// Where processes leave what explains a failure.
+    pub(super) fn set_journal(&mut self, directory: &Path) {
+        self.set(softroce::journal::VARIABLE, directory);
     }
 
     /// The tree of files that stands for `/sys` and `/dev`.
@@ -44,7 +62,7 @@ impl Environment {
         self.set("SOFTROCE_PATHS", root);
     }
 
-    fn set(&mut self, name: &'static str, value: impl Into<OsString>) {
+    pub(super) fn set(&mut self, name: &'static str, value: impl Into<OsString>) {
         self.0.push((name, value.into()));
     }
 
@@ -53,26 +71,27 @@ impl Environment {
     }
 }
 
-/// `value` in front of what the variable holds.
-fn prepend(value: &OsStr, variable: &str) -> OsString {
-    let mut list = value.to_owned();
-    if let Some(before) = std::env::var_os(variable).filter(|before| !before.is_empty()) {
-        list.push(":");
-        list.push(before);
+/// The devices that the program will find on these addresses, or on those of the variables when there are none.
+fn devices(addresses: Vec<IpAddr>) -> Result<Vec<DeviceDescription>> {
+    let mut options = softroce::Options::from_env()?;
+    if !addresses.is_empty() {
+        options.addresses = addresses;
     }
-    list
+    Ok(Softroce::new(options)?.describe()?)
 }
 
-/// The absolute path of a capture file, which can be written to.
-fn writable(file: &Path) -> Result<PathBuf> {
-    // A named pipe is opened once only, by the program: its reader takes a second opening for the end.
-    if file.metadata().is_ok_and(|meta| meta.file_type().is_fifo()) {
-        return Ok(file.canonicalize()?);
+/// `value` in front of what the variable holds, unless it is there already.
+fn prepend(value: &OsStr, variable: &str) -> OsString {
+    let mut list = value.to_owned();
+    let before = std::env::var_os(variable).filter(|before| !before.is_empty());
+    let first: Vec<PathBuf> = std::env::split_paths(value).collect();
+    for entry in before
+        .iter()
+        .flat_map(std::env::split_paths)
+        .filter(|entry| !first.contains(entry))
+    {
+        list.push(":");
+        list.push(entry);
     }
-    fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(file)
-        .with_context(|| format!("the capture {} cannot be written", file.display()))?;
-    Ok(file.canonicalize()?)
+    list
 }

@@ -80,7 +80,7 @@ pub(super) fn private_directory() -> Result<PathBuf> {
 }
 
 /// Make a directory that nobody else may write to; one that is there already must be such.
-fn make_private(directory: &Path) -> Result<()> {
+pub(super) fn make_private(directory: &Path) -> Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(directory) {
         Ok(()) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

@@ -72,7 +72,6 @@ pub(super) fn files(devices: &[DeviceDescription]) -> Vec<Entry> {
     let mut files = Files::default();
     files.text("sys/class/infiniband_verbs/abi_version", VERBS_ABI);
     files.text("sys/class/infiniband_mad/abi_version", MAD_ABI);
-    files.link("dev/infiniband/rdma_cm", DEVICE_FILE);
     for (position, device) in devices.iter().enumerate() {
         files.device(position, device);
     }

@@ -482,6 +482,62 @@ static void reset_forgets(void)
     CHECK(ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
 }
 
+static enum ibv_wc_status next_status(struct ibv_cq *cq)
+{
+    struct ibv_wc wc;
+    int got;
+    while ((got = ibv_poll_cq(cq, 1, &wc)) == 0)
+        ;
+    CHECK(got == 1);
+    return wc.status;
+}
+
+/* How a WRITE of `from` to the start of `to` ends. */
+static enum ibv_wc_status write_between_new_qps(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_sge *from,
+                                                struct ibv_mr *to)
+{
+    struct ibv_qp *qp[2] = {new_qp(pd, cq), new_qp(pd, cq)};
+    for (int k = 0; k < 2; k++)
+        to_init(qp[k]);
+    for (int k = 0; k < 2; k++)
+        join_qp(qp[k], qp[!k]->qp_num);
+    struct ibv_send_wr request = {
+        .sg_list = from, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED,
+        .wr.rdma = {.remote_addr = (uintptr_t)to->addr, .rkey = to->rkey}}, *bad;
+    CHECK(ibv_post_send(qp[0], &request, &bad) == 0);
+    enum ibv_wc_status status = next_status(cq);
+    CHECK(ibv_destroy_qp(qp[0]) == 0 && ibv_destroy_qp(qp[1]) == 0);
+    return status;
+}
+
+/* A window is unbound by binding it to nothing, for which no region is needed. */
+static void unbind(void)
+{
+    struct ibv_context *context = open_first();
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, NULL, 0);
+    struct ibv_qp *qp = new_qp(pd, cq);
+    to_init(qp);
+    join_qp(qp, qp->qp_num);
+    static char memory[64];
+    struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+    struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+    CHECK(mr && mw);
+    struct ibv_mw_bind bind = {.send_flags = IBV_SEND_SIGNALED};
+    bind.bind_info = (struct ibv_mw_bind_info){mr, (uintptr_t)memory, sizeof memory, IBV_ACCESS_REMOTE_WRITE};
+    CHECK(ibv_bind_mw(qp, mw, &bind) == 0 && next_status(cq) == IBV_WC_SUCCESS);
+    CHECK(ibv_dereg_mr(mr) == EBUSY);
+    bind.bind_info = (struct ibv_mw_bind_info){NULL, 0, sizeof memory, IBV_ACCESS_REMOTE_WRITE};
+    CHECK(ibv_bind_mw(qp, mw, &bind) == EINVAL);
+    bind.bind_info.length = 0;
+    CHECK(ibv_bind_mw(qp, mw, &bind) == 0 && next_status(cq) == IBV_WC_SUCCESS);
+    CHECK(ibv_dereg_mr(mr) == 0 && ibv_dealloc_mw(mw) == 0);
+    struct ibv_ece ece = {0};
+    CHECK(ibv_set_ece(qp, &ece) == EOPNOTSUPP && ibv_query_ece(qp, &ece) == EOPNOTSUPP);
+    CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0);
+    CHECK(ibv_close_device(context) == 0);
+}
+
 /* On-demand memory need not be there when it is registered; advice brings it in, or tells that there is none. */
 static void on_demand(void)
 {
@@ -497,7 +553,8 @@ static void on_demand(void)
     struct ibv_mr *mr = ibv_reg_mr(pd, gone, 4096, access);
     struct ibv_mr *all = ibv_reg_mr(pd, NULL, SIZE_MAX, access);
     struct ibv_mr *pinned = ibv_reg_mr(pd, here, sizeof here, IBV_ACCESS_LOCAL_WRITE);
-    CHECK(mr && all && pinned);
+    struct ibv_mr *wall = ibv_reg_mr(pd, here, sizeof here, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    CHECK(mr && all && pinned && wall);
     struct ibv_sge there = {(uintptr_t)gone, 4096, mr->lkey}, beyond = {(uintptr_t)gone, 4097, mr->lkey};
     struct ibv_sge mine = {(uintptr_t)here, sizeof here, all->lkey}, plain = {(uintptr_t)here, 8, pinned->lkey};
     struct ibv_sge nothing = {(uintptr_t)here, 8, 0};
@@ -510,8 +567,15 @@ static void on_demand(void)
     CHECK(ibv_advise_mr(other, write, 0, &mine, 1) == EFAULT && ibv_advise_mr(pd, write, 0, &plain, 1) == EINVAL);
     CHECK(ibv_advise_mr(pd, write, 8, &mine, 1) == EINVAL && ibv_advise_mr(pd, write, 0, NULL, 1) == EINVAL);
     CHECK(ibv_advise_mr(pd, (enum ibv_advise_mr_advice)9, 0, &mine, 1) == EOPNOTSUPP);
-    CHECK(ibv_dereg_mr(mr) == 0 && ibv_dereg_mr(all) == 0 && ibv_dereg_mr(pinned) == 0);
-    CHECK(ibv_dealloc_pd(pd) == 0 && ibv_dealloc_pd(other) == 0 && ibv_close_device(context) == 0);
+    /* A WRITE from memory that is not there fails, and works once it is. */
+    struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, NULL, 0);
+    for (int i = 0; i < 2; i++) {
+        CHECK(i == 0 || mprotect(gone, 4096, PROT_READ | PROT_WRITE) == 0);
+        enum ibv_wc_status expected = i ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR;
+        CHECK(write_between_new_qps(pd, cq, &(struct ibv_sge){(uintptr_t)gone, 64, mr->lkey}, wall) == expected);
+    }
+    CHECK(ibv_dereg_mr(mr) == 0 && ibv_dereg_mr(all) == 0 && ibv_dereg_mr(pinned) == 0 && ibv_dereg_mr(wall) == 0);
+    CHECK(ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0 && ibv_dealloc_pd(other) == 0 && ibv_close_device(context) == 0);
 }
 
 /* What is imported is the same object, which stays until it is given back. */
@@ -525,7 +589,7 @@ static void import(void)
     struct ibv_dm *dm = ibv_alloc_dm(context, &attr);
     CHECK(mr && dm);
     int other[2];
-    CHECK(ibv_import_device(-1) == NULL && errno == EBADF);
+    CHECK(ibv_import_device(-1) == NULL && errno == EINVAL);
     CHECK(pipe(other) == 0 && ibv_import_device(other[0]) == NULL && errno == EOPNOTSUPP);
     struct ibv_context *again = ibv_import_device(dup(context->cmd_fd));
     CHECK(again && again != context && again->device == context->device);
@@ -562,7 +626,7 @@ int main(int argc, char **argv)
         {"nonblocking", nonblocking}, {"forked", forked},                 {"bad-request", bad_request},
         {"nonsense", nonsense},       {"leaves-at-once", leaves_at_once},
         {"unmapped", unmapped},       {"builder-aborts", builder_aborts}, {"reset-forgets", reset_forgets},
-        {"on-demand", on_demand},     {"import", import},
+        {"on-demand", on_demand},     {"import", import},                 {"unbind", unbind},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (argc > 1 && strcmp(argv[1], cases[i].name) == 0) {

@@ -19,6 +19,8 @@ pub struct CompletionRing {
     first: Segment,
     /// Of whoever takes completions out.
     taking: Mutex<()>,
+    /// Counts the beginnings and ends of removals: odd while one is under way, and the ring may look empty.
+    removals: AtomicU32,
     /// Completions that it may hold; never more than the last segment has room for.
     capacity: AtomicU32,
 }
@@ -44,18 +46,25 @@ impl CompletionRing {
         CompletionRing {
             first: Segment::new(cqe),
             taking: Mutex::new(()),
+            removals: AtomicU32::new(0),
             capacity: AtomicU32::new(cqe),
         }
     }
 
     /// Take the oldest completion.
     pub fn pop(&self) -> Option<Wc> {
+        if self.has_none() {
+            return None;
+        }
         let _taking = self.lock();
         self.pop_locked()
     }
 
     /// Move the oldest completions to `out`; how many.
     pub fn take(&self, out: &mut [Wc]) -> usize {
+        if self.has_none() {
+            return 0;
+        }
         let _taking = self.lock();
         let mut taken = 0;
         while taken < out.len() {
@@ -69,6 +78,7 @@ impl CompletionRing {
     /// Remove the completions of the queue pair `qpn`; all others stay, in order.
     pub(super) fn remove(&self, qpn: u32) {
         let _taking = self.lock();
+        self.removals.fetch_add(1, Ordering::SeqCst);
         // Once around: each goes to the end again, but for those to remove.
         for _ in 0..self.len() {
             let Some(wc) = self.pop_locked() else { break };
@@ -77,6 +87,13 @@ impl CompletionRing {
                     .expect("the place of one that was just taken is free");
             }
         }
+        self.removals.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Whether it was surely empty a moment ago, without the lock: programs that spin find nothing most of the time.
+    fn has_none(&self) -> bool {
+        let before = self.removals.load(Ordering::SeqCst);
+        before.is_multiple_of(2) && self.is_empty() && self.removals.load(Ordering::SeqCst) == before
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {

@@ -112,7 +112,8 @@ impl Engine {
             },
             hop_limit: ANSWER_HOP_LIMIT,
             traffic_class: ip.traffic_class(),
-            service_level: wc.sl,
+            // Not the completion's: there stands the kind of the packet.
+            service_level: 0,
             port: 1,
             ..AddressVector::default()
         })

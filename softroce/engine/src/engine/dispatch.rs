@@ -9,6 +9,7 @@ use roce_wire::{Operation, PKey, Packet, Qpn, Transport};
 use verbs_api::{MigState, QpState, QpType};
 
 use super::Engine;
+use crate::failure::{Cause, DropReason, Failure};
 use crate::integrity::Senders;
 use crate::qp::{PARTITION, Qp};
 use crate::shared::Shared;
@@ -50,6 +51,7 @@ impl Engine {
         };
         if let Err(reason) = outcome {
             self.note_dropped(reason);
+            self.explain_drop(now, meta, udp_payload, reason);
         }
         self.fail_overflowed();
     }
@@ -142,6 +144,40 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Tell of drops that a wrong address or number of a program leads to; once for each queue pair and reason.
+    fn explain_drop(&mut self, now: Time, meta: &RxMeta, udp_payload: &[u8], reason: Drop) {
+        let reason = match reason {
+            Drop::UnknownQp => DropReason::UnknownQp,
+            Drop::WrongState => DropReason::WrongState,
+            Drop::WrongPeer => DropReason::WrongPeer,
+            Drop::BadQkey => DropReason::BadQkey,
+            Drop::Malformed
+            | Drop::Icrc
+            | Drop::WrongTransport
+            | Drop::BadPkey
+            | Drop::WrongAddress
+            | Drop::Unsupported => return,
+        };
+        let Ok(packet) = roce_wire::parse(udp_payload) else {
+            return;
+        };
+        let bth = &packet.headers.bth;
+        let qpn = bth.dest_qp.value();
+        let cause = Cause::Dropped(reason);
+        if self.shared.failures.is_news(qpn, cause) {
+            let source = packet.headers.deth.map_or(0, |deth| deth.source_qp.value());
+            self.shared.failures.note(Failure {
+                at: now,
+                qpn,
+                qp_type: None,
+                peer: Some(meta.src),
+                peer_qpn: source,
+                psn: bth.psn.value(),
+                cause,
+            });
+        }
     }
 
     fn note_dropped(&mut self, reason: Drop) {

@@ -39,6 +39,7 @@ impl Qp {
     /// The oldest send request fails, and with it the queue pair; of an unreliable service, the send queue alone.
     pub(crate) fn fail_send(&mut self, shared: &mut Shared, status: WcStatus) {
         if !self.send_queue.is_empty() {
+            self.note_failed_send(shared, status);
             self.complete_send(shared, status);
         }
         if is_reliable(self.id.qp_type) {

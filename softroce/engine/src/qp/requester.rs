@@ -100,6 +100,10 @@ pub(super) struct Requester {
     pub(super) leased_at: Time,
     /// When something was last acknowledged, or sent while nothing was outstanding.
     pub(super) progress_at: Time,
+    /// The packet that was sent again last, and since when it waits.
+    stuck: Option<(Seq, Time)>,
+    /// `una` when an RNR NAK came last.
+    pub(super) rnr_at: Option<Seq>,
     /// Timeouts without progress in between.
     pub(super) timeouts_in_a_row: u8,
     /// When a packet last went out.
@@ -147,6 +151,19 @@ impl Requester {
             Pace::Stalled => false,
             Pace::Trickle => self.packets_out == 0,
         }
+    }
+
+    /// Since when the oldest packet waits, retries included.
+    pub(super) fn waiting_since(&self) -> Time {
+        match self.stuck {
+            Some((una, since)) if una == self.una => since,
+            Some(_) | None => self.progress_at,
+        }
+    }
+
+    /// The oldest packet is to be sent again.
+    fn note_stuck(&mut self) {
+        self.stuck = Some((self.una, self.waiting_since()));
     }
 
     /// Something was sent and is not answered.
@@ -343,6 +360,7 @@ impl Qp {
 
     /// Something was lost: use up a retry, or give up.
     pub(super) fn retry(&mut self, shared: &mut Shared) {
+        self.requester.note_stuck();
         if self.requester.retries_left > 0 {
             self.requester.retries_left -= 1;
         } else if self.has_migrated_instead(shared) {
@@ -362,6 +380,8 @@ impl Qp {
     /// The responder had no receive request: wait, then try again, or give up.
     pub(super) fn hold_for_rnr(&mut self, shared: &mut Shared, timer: RnrTimer) {
         let r = &mut self.requester;
+        r.note_stuck();
+        r.rnr_at = Some(r.una);
         if self.attr.rnr_retry != Some(RNR_RETRY_FOREVER) {
             if r.rnr_retries_left == 0 {
                 shared.counters.retry_rnr_exceeded_err += 1;

@@ -10,7 +10,11 @@ use crate::node::{Node, pattern};
 
 #[test]
 fn datagrams_of_all_sizes_arrive_byte_for_byte_with_all_that_a_completion_says() {
-    for (own, peer) in [("10.0.0.1", "10.0.0.2"), ("2001:db8::1", "2001:db8::2")] {
+    // With the flag in the place of the service level: over UDP, in IPv4 or IPv6.
+    for (own, peer, kind) in [
+        ("10.0.0.1", "10.0.0.2", 8 | 2),
+        ("2001:db8::1", "2001:db8::2", 8 | 1),
+    ] {
         let mut bench = Bench::between(own, peer);
         let mut far = Node::new(peer, 6);
         let far_qpn = open(&mut far, bench.now, QpType::Ud, QKEY);
@@ -44,7 +48,7 @@ fn datagrams_of_all_sizes_arrive_byte_for_byte_with_all_that_a_completion_says()
             );
             assert_eq!(wc.byte_len as usize, AREA + size);
             assert_eq!((wc.qp_num, wc.src_qp), (far_qpn, bench.qpn));
-            assert_eq!((wc.pkey_index, wc.sl, wc.immediate()), (0, 0, imm));
+            assert_eq!((wc.pkey_index, wc.sl, wc.immediate()), (0, kind, imm));
             let imm_flag = if imm.is_some() {
                 WcFlags::WITH_IMM
             } else {

@@ -6,7 +6,8 @@ use std::mem::transmute;
 
 use libc::{DIR, size_t};
 
-use super::{lstat, opendir, stat};
+use super::listings::{closedir, opendir, readdir};
+use super::{lstat, stat};
 use crate::border::{Next, is_worth_a_look, refuse};
 use crate::place::ROOT;
 
@@ -15,7 +16,7 @@ static GLOB64: Next = Next::new("glob64\0");
 pub(super) static COUNTERPARTS: &[&Next] = &[&GLOB, &GLOB64];
 
 /// Use the functions in `Globbed`.
-const GLOB_ALTDIRFUNC: c_int = 1 << 6;
+const GLOB_ALTDIRFUNC: c_int = 1 << 9;
 
 /// `glob_t`, with the members that the `libc` crate hides.
 #[repr(C)]
@@ -24,8 +25,8 @@ pub struct Globbed {
     path: *mut *mut c_char,
     offset: size_t,
     flags: c_int,
-    close: unsafe extern "C" fn(*mut DIR) -> c_int,
-    read: unsafe extern "C" fn(*mut DIR) -> *mut libc::dirent,
+    close: unsafe extern "C-unwind" fn(*mut DIR) -> c_int,
+    read: unsafe extern "C-unwind" fn(*mut DIR) -> *mut libc::dirent,
     open: unsafe extern "C-unwind" fn(*const c_char) -> *mut DIR,
     lstat: unsafe extern "C-unwind" fn(*const c_char, *mut c_void) -> c_int,
     stat: unsafe extern "C-unwind" fn(*const c_char, *mut c_void) -> c_int,
@@ -78,8 +79,8 @@ unsafe fn glob_with(
         flags |= GLOB_ALTDIRFUNC;
         // SAFETY: the caller's struct, of which the C library looks at these members only with this flag.
         unsafe {
-            (&raw mut (*found).close).write(libc::closedir);
-            (&raw mut (*found).read).write(libc::readdir);
+            (&raw mut (*found).close).write(closedir);
+            (&raw mut (*found).read).write(readdir);
             (&raw mut (*found).open).write(opendir);
             (&raw mut (*found).lstat).write(lstat);
             (&raw mut (*found).stat).write(stat);

@@ -58,12 +58,12 @@ pub fn ah_attr_to_c(av: &AddressVector) -> ibv_ah_attr {
     }
 }
 
-/// From C.
+/// From C. A flow label has 20 bits; programs that want any at all set all 32, of which cards look at no others.
 pub fn ah_attr_from_c(attr: &ibv_ah_attr) -> AddressVector {
     AddressVector {
         dgid: (attr.is_global != 0).then_some(Gid(attr.grh.dgid.raw)),
         sgid_index: attr.grh.sgid_index,
-        flow_label: attr.grh.flow_label,
+        flow_label: attr.grh.flow_label & 0xf_ffff,
         hop_limit: attr.grh.hop_limit,
         traffic_class: attr.grh.traffic_class,
         dlid: attr.dlid,

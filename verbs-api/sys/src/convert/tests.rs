@@ -168,3 +168,12 @@ fn lists_of_entries_with_impossible_counts_are_refused() {
         assert_eq!(sge_list(std::ptr::null(), 0), Some(&[][..]));
     }
 }
+
+#[test]
+fn of_a_flow_label_twenty_bits_count() {
+    let mut attr = ah_attr_to_c(&address_vector(1));
+    attr.grh.flow_label = u32::MAX;
+    assert_eq!(ah_attr_from_c(&attr).flow_label, 0xf_ffff);
+    attr.grh.flow_label = 0xABC_ABCDE;
+    assert_eq!(ah_attr_from_c(&attr), address_vector(1));
+}

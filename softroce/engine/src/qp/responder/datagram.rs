@@ -7,6 +7,7 @@ use roce_wire::grh::GRH_LEN;
 use roce_wire::{Operation, Packet, pad_len};
 use verbs_api::{WcOpcode, WcStatus};
 
+use crate::failure::{Cause, DropReason, Refusal};
 use crate::qp::Qp;
 use crate::shared::Shared;
 
@@ -24,11 +25,17 @@ impl Qp {
         }
         let Some(next) = self.receives.next(shared) else {
             shared.counters.dropped_no_receive += 1;
+            self.note_once(shared, bth.psn.value(), Cause::Dropped(DropReason::NoReceive));
             return;
         };
         let byte_len = GRH_LEN + payload.len();
         if byte_len as u64 > next.capacity {
             shared.counters.dropped_unserved += 1;
+            let refusal = Refusal::TooLong {
+                message: byte_len as u64,
+                receive: next.capacity,
+            };
+            self.note_once(shared, bth.psn.value(), Cause::Refused(refusal));
             return;
         }
         self.receives.begin(shared);
@@ -45,6 +52,16 @@ impl Qp {
             return;
         }
         shared.counters.rdma_recvs += 1;
-        self.complete_receive(shared, packet, WcOpcode::Recv, byte_len as u32);
+        let kind = packet_kind(grh);
+        self.complete_receive_at(shared, packet, WcOpcode::Recv, byte_len as u32, kind);
     }
+}
+
+/// The flag that says which kind of packet a datagram came in (Annex A17, A17.4.5.1), in the place where cards tell it:
+/// the service level, which Ethernet has no use for. Programs find the sender's address by it.
+fn packet_kind(grh: &[u8; GRH_LEN]) -> u8 {
+    const WITH_UDP: u8 = 1 << 3;
+    const IPV6: u8 = 1;
+    const IPV4: u8 = 2;
+    WITH_UDP | if grh[0] >> 4 == 6 { IPV6 } else { IPV4 }
 }

@@ -214,12 +214,25 @@ impl Qp {
         opcode: WcOpcode,
         byte_len: u32,
     ) {
+        self.complete_receive_at(shared, packet, opcode, byte_len, 0);
+    }
+
+    /// As [`complete_receive`](Self::complete_receive), with what stands in the place of the service level.
+    pub(super) fn complete_receive_at(
+        &mut self,
+        shared: &mut Shared,
+        packet: &Packet<'_>,
+        opcode: WcOpcode,
+        byte_len: u32,
+        service_level: u8,
+    ) {
         let Some(finished) = self.receives.finish() else {
             return;
         };
         let mut wc = self.completion(finished.wr_id, WcStatus::Success);
         wc.opcode = opcode;
         wc.byte_len = byte_len;
+        wc.sl = service_level;
         if let Some(ImmDt(imm)) = packet.headers.immediate {
             wc.flags = WcFlags::WITH_IMM;
             wc.imm = u32::from_be_bytes(imm);

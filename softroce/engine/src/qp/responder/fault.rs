@@ -5,6 +5,7 @@ use roce_wire::{NakCode, Packet, RnrTimer, Syndrome};
 use verbs_api::{EventKind, WcStatus};
 
 use super::{Message, Nak, Silence};
+use crate::failure::{Cause, Refusal};
 use crate::memory::MemoryFault;
 use crate::psn::Seq;
 use crate::qp::Qp;
@@ -101,6 +102,7 @@ impl Qp {
             let code = self.attr.min_rnr_timer.unwrap_or(0);
             let timer = RnrTimer::new(code & 0x1f).expect("five bits are a timer code");
             shared.counters.send_rnr_err += 1;
+            self.note_once(shared, psn.psn().value(), Cause::NoReceive);
             self.responder.silence = Silence::UntilExpected;
             self.responder.nak = Some(Nak::Refused {
                 psn,
@@ -109,6 +111,8 @@ impl Qp {
             self.make_ready(shared);
             return;
         }
+        let refusal = self.explain_fault(shared, packet, fault);
+        self.note_refused(shared, psn, refusal);
         let verdict = fault.verdict();
         let consumes = packet
             .headers
@@ -131,6 +135,43 @@ impl Qp {
             shared.raise(self.id.qpn.value(), verdict.event);
             self.fail(shared);
         }
+    }
+
+    /// The fault in words, with the numbers that explain it.
+    fn explain_fault(&self, shared: &Shared, packet: &Packet<'_>, fault: Fault) -> Refusal {
+        Refusal::Rule(match fault {
+            Fault::ReceiveTooSmall => {
+                let received = match self.responder.message {
+                    Message::Send { received } => received,
+                    Message::None | Message::Write { .. } => 0,
+                };
+                let current = self.receives.current().map(|(wqe, _)| wqe.capacity);
+                return Refusal::TooLong {
+                    message: u64::from(received) + packet.payload.len() as u64,
+                    receive: current.unwrap_or(0),
+                };
+            }
+            Fault::RemoteAccess => {
+                let under_way = match self.responder.message {
+                    Message::Write { rkey, va, total, .. } => {
+                        Some((verbs_api::RemoteAddr { addr: va, rkey }, total))
+                    }
+                    Message::None | Message::Send { .. } => None,
+                };
+                return self.explain_access(shared, packet, under_way);
+            }
+            Fault::OpcodeSequence => "does not follow from the one before it",
+            Fault::OpcodeInvalid => "it does not permit (access flags of the queue pair), or that is unknown",
+            Fault::NotReady => "finds no receive",
+            Fault::TooManyReads => "is one READ or atomic more than max_dest_rd_atomic",
+            Fault::Length => "has a length that the protocol does not allow",
+            Fault::Misaligned => "is an atomic on an address that is not a multiple of 8",
+            Fault::WrongSrq => "names no shared receive queue of its XRC domain",
+            Fault::ReceiveBroken => {
+                "fell into a receive whose memory cannot be written (lkey, range, protection domain or rights)"
+            }
+            Fault::CannotInvalidate => "invalidates a key that cannot be invalidated",
+        })
     }
 
     /// Leave a last NAK behind the answers that are owed already.

@@ -10,6 +10,7 @@ use verbs_api::WcStatus;
 
 use super::Message;
 use super::fault::Fault;
+use crate::failure::{Cause, DropReason};
 use crate::psn::Seq;
 use crate::qp::Qp;
 use crate::shared::Shared;
@@ -61,7 +62,11 @@ impl Qp {
         }
         match fault {
             Fault::ReceiveBroken => self.fail_receive(shared, WcStatus::LocProtErr),
-            Fault::NotReady => shared.counters.dropped_no_receive += 1,
+            Fault::NotReady => {
+                shared.counters.dropped_no_receive += 1;
+                let psn = self.responder.expected_psn().value();
+                self.note_once(shared, psn, Cause::Dropped(DropReason::NoReceive));
+            }
             Fault::OpcodeSequence
             | Fault::OpcodeInvalid
             | Fault::TooManyReads

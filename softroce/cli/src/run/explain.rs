@@ -1,0 +1,194 @@
+//! Why a program failed, in words: one line that names the cause, then what happened last.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use softroce::journal::ask::{self, Question};
+use softroce::journal::{self, Entry, Kind};
+
+use super::capture;
+use super::child::End;
+
+/// Failures that belong together happen within so much time, ns.
+const TOGETHER_NS: u64 = 10_000_000_000;
+/// Entries of a kind that are told, at most.
+const TOLD_MAX: usize = 8;
+/// How long processes have to say what they wait for.
+const PATIENCE: Duration = Duration::from_millis(700);
+
+/// What is known of a program that failed.
+pub(super) struct Report {
+    /// Failures, verbs and hints, in the order of time.
+    entries: Vec<Entry>,
+    /// What queue pairs waited for, the most telling first. Asked before a timeout ended them.
+    waiting: Vec<Entry>,
+    /// Processes that did not say.
+    silent: Vec<u32>,
+}
+
+/// Ask the processes of a run what they wait for.
+pub(super) fn ask(directory: &Path) -> (Vec<Entry>, Vec<u32>) {
+    let (answers, silent) = ask::ask(directory, Question::Waiting, PATIENCE);
+    let mut waiting: Vec<Entry> = answers.into_iter().flat_map(|answer| answer.entries).collect();
+    // Who waits for a message tells less than who waits for an answer. Within a process they are in order.
+    waiting.sort_by_key(|entry| entry.place.is_none());
+    (waiting, silent)
+}
+
+impl Report {
+    pub(super) fn new(directory: &Path, (waiting, silent): (Vec<Entry>, Vec<u32>)) -> Report {
+        Report {
+            entries: journal::read(directory),
+            waiting,
+            silent,
+        }
+    }
+
+    /// Whether an error of RDMA is known, and not only that the program failed.
+    pub(super) fn knows_failures(&self) -> bool {
+        self.failures().next().is_some()
+    }
+
+    /// Error completions and refusals.
+    fn failures(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.kind <= Kind::Local)
+    }
+
+    fn last(&self, kind: Kind) -> Option<&Entry> {
+        self.entries.iter().rev().find(|entry| entry.kind == kind)
+    }
+
+    /// The failure that came first of those that came last: what follows from it follows within seconds.
+    fn first_failure(&self) -> Option<&Entry> {
+        let last = self.failures().next_back()?.time_ns;
+        self.failures().find(|entry| entry.time_ns + TOGETHER_NS >= last)
+    }
+
+    /// The cause in one sentence, and the entry that says it.
+    fn cause(&self) -> (String, Option<&Entry>) {
+        let hint = self.last(Kind::Hint);
+        if let Some(failure) = self.first_failure() {
+            return (failure.text.clone(), Some(failure));
+        }
+        if let Some(waiting) = self.waiting.first() {
+            let text = match hint {
+                Some(hint) if waiting.place.is_none() => format!("{}; {}", waiting.text, hint.text),
+                Some(_) | None => waiting.text.clone(),
+            };
+            return (text, Some(waiting));
+        }
+        let text = match (self.last(Kind::Verb), hint) {
+            (Some(verb), _) => {
+                return (
+                    format!("no completion failed; the last verb that failed is {}", verb.text),
+                    Some(verb),
+                );
+            }
+            (None, Some(hint)) => return (format!("no completion failed; {}", hint.text), Some(hint)),
+            (None, None) if !self.silent.is_empty() => {
+                "its processes did not say what they wait for".to_owned()
+            }
+            (None, None) if self.entries.is_empty() => {
+                "it never asked for RDMA devices, or brings a libibverbs of its own".to_owned()
+            }
+            (None, None) => "nothing failed in softroce".to_owned(),
+        };
+        (text, None)
+    }
+
+    /// What to print, with a capture if there is one: its path, and what else to say of it.
+    pub(super) fn text(
+        &self,
+        program: &str,
+        end: &End,
+        time: Option<Duration>,
+        capture: Option<(&Path, String)>,
+    ) -> String {
+        let (cause, by) = self.cause();
+        let how = match end {
+            End::Exited(status) => format!("ended with status {status}"),
+            End::Killed(signal) => format!("was killed by {signal}"),
+            End::TimedOut => format!("did not end within {:?}", time.unwrap_or_default()),
+        };
+        let told = self.told();
+        let mut packets: Vec<Option<u64>> = vec![None; told.len()];
+        if let Some((file, _)) = &capture {
+            let places: Vec<_> = told.iter().map(|entry| entry.place).collect();
+            packets = capture::find(file, &places);
+        }
+        let mut text = format!("softroce: {program} {how}: {cause}");
+        let cause_packet = by.and_then(|by| {
+            let at = told.iter().position(|entry| *entry == by)?;
+            packets[at]
+        });
+        if let Some(number) = cause_packet {
+            let _ = write!(text, " (packet {number} of the capture)");
+        }
+        text.push('\n');
+        for (entry, packet) in told.iter().zip(packets) {
+            if by == Some(*entry) && told.len() == 1 {
+                continue;
+            }
+            let _ = write!(
+                text,
+                "softroce:   {} {}: {}",
+                entry.kind.name(),
+                self.name(entry.process),
+                entry.text
+            );
+            if let Some(number) = packet {
+                let _ = write!(text, " (packet {number})");
+            }
+            text.push('\n');
+        }
+        for process in &self.silent {
+            let _ = writeln!(
+                text,
+                "softroce:   {} did not say what it waits for: it is stopped, or ended",
+                self.name(*process)
+            );
+        }
+        if let Some((file, about)) = &capture {
+            let _ = writeln!(text, "softroce:   capture: {}{about}", file.display());
+        }
+        text
+    }
+
+    /// The entries to be told: failures, what waits, and the last verbs that failed.
+    fn told(&self) -> Vec<&Entry> {
+        let last = |kinds: fn(Kind) -> bool| {
+            let mut some: Vec<&Entry> = self
+                .entries
+                .iter()
+                .rev()
+                .filter(|entry| kinds(entry.kind))
+                .take(TOLD_MAX)
+                .collect();
+            some.reverse();
+            some
+        };
+        let mut told = last(|kind| kind <= Kind::Local);
+        if let Some(first) = self.first_failure().filter(|first| !told.contains(first)) {
+            told.insert(0, first);
+        }
+        told.extend(last(|kind| kind == Kind::Hint));
+        told.extend(self.waiting.iter().take(TOLD_MAX));
+        told.extend(last(|kind| kind == Kind::Verb));
+        told
+    }
+
+    fn name(&self, process: u32) -> String {
+        let named = |entry: &&Entry| entry.kind == Kind::Process && entry.process == process;
+        match self.entries.iter().find(named) {
+            Some(entry) => format!("[{process} {}]", entry.text),
+            None => format!("[{process}]"),
+        }
+    }
+}
+
+/// The name of a program as people know it.
+pub(super) fn name_of(program: &std::ffi::OsStr) -> String {
+    let path = PathBuf::from(program);
+    path.file_name().unwrap_or(program).to_string_lossy().into_owned()
+}
