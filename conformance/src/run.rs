@@ -118,9 +118,11 @@ fn selected(options: &RunOptions) -> io::Result<Vec<Entry>> {
     Ok(all)
 }
 
-/// Print what would run.
-pub fn list(options: &RunOptions, out: &mut dyn Write) -> io::Result<()> {
-    report::list(&selected(options)?, options.format, out)
+/// Print what would run; how many cases that are.
+pub fn list(options: &RunOptions, out: &mut dyn Write) -> io::Result<usize> {
+    let entries = selected(options)?;
+    report::list(&entries, options.format, out)?;
+    Ok(entries.len())
 }
 
 /// Run the selected cases one after the other and report to `out`.

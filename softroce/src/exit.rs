@@ -19,5 +19,11 @@ pub(crate) fn watch() {
 }
 
 extern "C" fn last_words() {
+    send_what_waits();
+}
+
+/// Send the acknowledgements that wait, on all devices of this process: for who ends it without the handlers of `exit`.
+/// Waits for no device for long, and may be called anywhere, also in a signal handler.
+pub fn send_what_waits() {
     fork::visit_open(|shared, guard| guard.flush(shared.clock.now(), &shared.pace));
 }

@@ -50,6 +50,7 @@ pub use cq::Cq;
 pub use description::DeviceDescription;
 pub use device::{Device, DeviceCounters};
 pub use dm::Dm;
+pub use exit::send_what_waits;
 pub use fabric::{Endpoint, Fabric, FabricCounters, HeaderFields, Trains, UdpFabric, UdpOptions};
 pub use mr::Mr;
 pub use mw::Mw;

@@ -6,8 +6,10 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 mod file;
+mod rights;
 
 pub(crate) use file::{FileIdentity, SharedFile};
+pub(crate) use rights::has_net_raw;
 
 /// Sleep until `word` is woken; returns at once when it does not hold `seen`, and now and then for no reason.
 pub(crate) fn wait_while_equal(word: &AtomicU32, seen: u32) {

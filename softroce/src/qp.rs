@@ -15,6 +15,8 @@ use crate::cq::Cq;
 use crate::device::Shared;
 use crate::events::AsyncQueue;
 use crate::mw::Mw;
+use crate::options::ProgressMode;
+use crate::os;
 use crate::pd::Pd;
 use crate::provider::Softroce;
 use crate::srq::Srq;
@@ -24,6 +26,9 @@ use request::{in_engine_terms, length, same_device};
 
 mod multicast;
 mod request;
+
+/// The bit of a Q_Key that only privileged programs may set (IBA 10.2.5).
+const CONTROLLED_QKEY: u32 = 1 << 31;
 
 /// The part that the engine's driver reaches.
 pub(crate) struct QpShared {
@@ -269,7 +274,20 @@ impl verbs_api::QueuePair for Qp {
         self.cap
     }
 
+    /// EPERM for a Q_Key with the highest bit, which is for privileged programs, as in the kernel.
     fn modify(&self, attr: &QpAttr) -> Result<()> {
+        if attr.qkey.is_some_and(|qkey| qkey & CONTROLLED_QKEY != 0)
+            && self.device.mode != ProgressMode::Manual
+            && !os::has_net_raw()
+        {
+            return Err(Error::new(
+                ErrorKind::Permission,
+                format!(
+                    "the Q_Key {:#010x} has its highest bit set, which takes CAP_NET_RAW; choose one below 0x80000000",
+                    attr.qkey.unwrap_or_default()
+                ),
+            ));
+        }
         self.device.verb(|card, now| {
             if matches!(attr.state, Some(QpState::Reset | QpState::Err)) {
                 // As in `remove`: these states forget what was received.

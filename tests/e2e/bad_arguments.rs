@@ -8,7 +8,7 @@ use e2e::listening::wait_for_traffic;
 use e2e::{Bed, Case, Finished, Outcome, Stop, softroce};
 use nix::sys::signal::Signal;
 
-use crate::pingpong::{Talk, one_end_refuses};
+use crate::pingpong::{Talk, free_port, one_end_refuses};
 
 /// Longer than any retry budget or connect limit, and still no hang.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -116,6 +116,11 @@ const REFUSED: &[(&str, &[&str], &[&str])] = &[
         &["pdf"],
     ),
     (
+        "a filter that fits no case to list",
+        &["conformance", "--list", "--filter", "NOSUCH"],
+        &["no case"],
+    ),
+    (
         "a perf operation that does not exist",
         &["perf", "juggle", "lat"],
         &["juggle"],
@@ -138,6 +143,36 @@ pub fn cases() -> Vec<Case> {
             unwritable_capture,
         ),
         Case::new("a text file is refused as a capture", text_as_capture),
+        Case::new(
+            "a pingpong server and a perf client tell each other apart",
+            || {
+                disagreeing_ends(
+                    (&["pingpong"], &["pingpong", "perf"]),
+                    (&["perf", "send", "lat"], &["pingpong", "perf"]),
+                )
+            },
+        ),
+        Case::new(
+            "a pingpong server that was told another transport than its client says so",
+            || {
+                disagreeing_ends(
+                    (&["pingpong", "--transport", "uc"], &["--transport", "uc", "ud"]),
+                    (&["pingpong", "--transport", "ud"], &["peer"]),
+                )
+            },
+        ),
+        Case::new(
+            "a perf server that was told another transport than its client says so",
+            || {
+                disagreeing_ends(
+                    (
+                        &["perf", "send", "bw", "--transport", "rc"],
+                        &["--transport", "rc", "ud"],
+                    ),
+                    (&["perf", "send", "bw", "--transport", "ud"], &["peer"]),
+                )
+            },
+        ),
         Case::new("an empty file is refused as a capture", empty_capture),
         Case::new(
             "a capture that is cut short is decoded up to the cut and reported",
@@ -279,6 +314,23 @@ fn vanishing(end: End) -> Outcome {
     };
     vanishes.signal(Signal::SIGKILL)?;
     stays.wait(LIMIT)?.refused_naming(&[])
+}
+
+/// Both ends are refused: the words that start each, and what its error must name.
+fn disagreeing_ends(server: (&[&str], &[&str]), client: (&[&str], &[&str])) -> Outcome {
+    let bed = Bed::loopback()?;
+    let port = free_port().to_string();
+    let start = |words: &[&str], more: &[&str]| {
+        bed.program(&bed.here, [softroce()?])
+            .args(words)
+            .args(["--port", &port])
+            .args(more)
+            .start()
+    };
+    let serving = start(server.0, &[])?;
+    let calling = start(client.0, &["127.0.0.1"])?;
+    serving.wait(LIMIT)?.refused_naming(server.1)?;
+    calling.wait(LIMIT)?.refused_naming(client.1)
 }
 
 /// Something connects to the rendezvous, sends what is no greeting, and goes away.

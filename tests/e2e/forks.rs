@@ -9,7 +9,7 @@ use e2e::{Bed, Case, Outcome, Stop, compiled, program, softroce};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Each is a case of `tests/programs/forks.c`, and what it shows.
-const FORKS: [(&str, &str); 10] = [
+const FORKS: [(&str, &str); 11] = [
     ("before-open", "a program that forks first talks with its child"),
     (
         "after-open",
@@ -39,6 +39,10 @@ const FORKS: [(&str, &str); 10] = [
     (
         "daemon",
         "a program that becomes a daemon goes on with a device of its own",
+    ),
+    (
+        "leaves-at-once",
+        "a child that ends by _exit right after a message has acknowledged it",
     ),
     (
         "mid-control",

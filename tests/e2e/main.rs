@@ -21,6 +21,7 @@ mod perftest;
 mod pingpong;
 mod port_events;
 mod pyverbs;
+mod rights;
 mod rxe;
 mod targets;
 mod ucx;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         perftest::cases(),
         forks::cases(),
         lid_addressing::cases(),
+        rights::cases(),
         paths::cases(),
         ucx::cases(),
         port_events::cases(),

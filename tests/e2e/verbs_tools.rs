@@ -42,6 +42,13 @@ const RC: Pingpong = Pingpong {
             &["-j", "-N", "-t"],
         ),
         ("with a service level and few receives", &["-l", "3", "-r", "3"]),
+        ("on demand", &["-o"]),
+        (
+            "on demand with prefetching and awaited by events",
+            &["-o", "-P", "-e"],
+        ),
+        ("implicitly on demand", &["-O"]),
+        ("implicitly on demand with prefetching", &["-O", "-P"]),
     ],
     told: "200 iters in",
 };
@@ -68,6 +75,7 @@ const PINGPONGS: [Pingpong; 5] = [
         ways: &[
             ("over one queue pair", &["-q", "1"]),
             ("over forty queue pairs awaited by events", &["-q", "40", "-e"]),
+            ("on demand", &["-o"]),
         ],
         told: "200 iters in",
     },
@@ -75,7 +83,7 @@ const PINGPONGS: [Pingpong; 5] = [
         program: "ibv_xsrq_pingpong",
         sizes: &SIZES,
         options: &[],
-        ways: &[],
+        ways: &[("on demand", &["-o"])],
         told: "success",
     },
 ];
@@ -104,6 +112,10 @@ pub fn cases() -> Vec<Case> {
             }
             Ok(())
         }),
+        Case::new(
+            "ibv devices and ibv devinfo show each of two devices",
+            two_devices,
+        ),
         Case::new("a capture of a foreign program holds nothing malformed", captured),
     ];
     for which in PINGPONGS {
@@ -158,6 +170,30 @@ fn run_alone(words: &[&str]) -> Result<String, Stop> {
     let finished = under_softroce(&Bed::loopback()?, &[], words)?.finish(LIMIT)?;
     finished.succeeded()?;
     Ok(finished.stdout)
+}
+
+fn two_devices() -> Outcome {
+    let addresses = ["--device-address".into(), "127.0.0.1,127.0.0.2".into()];
+    let run = |words: &[&str]| -> Result<String, Stop> {
+        let finished = under_softroce(&Bed::loopback()?, &addresses, words)?.finish(LIMIT)?;
+        finished.succeeded()?;
+        Ok(finished.stdout)
+    };
+    let listed = run(&["ibv_devices"])?;
+    ensure(
+        listed.contains("softroce0") && listed.contains("softroce1"),
+        || listed.clone(),
+    )?;
+    for (device, gid) in [
+        ("softroce0", "::ffff:127.0.0.1"),
+        ("softroce1", "::ffff:127.0.0.2"),
+    ] {
+        let printed = run(&["ibv_devinfo", "-v", "-d", device, "-i", "1"])?;
+        ensure(printed.contains(device) && printed.contains(gid), || {
+            printed.clone()
+        })?;
+    }
+    Ok(())
 }
 
 /// Both ends of a program, which check the data that they get.

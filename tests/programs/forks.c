@@ -533,6 +533,29 @@ static void becomes_daemon(void)
     CHECK(read(sockets[0], &mark, 1) == 0);
 }
 
+/* A child that has answered, and ends right after one more message without running the handlers of exit, has
+ * acknowledged it. */
+static void child_leaves_at_once(void)
+{
+    for (int i = 0; i < 20; i++) {
+        int sockets[2];
+        pair(sockets);
+        pid_t child = checked_fork();
+        struct end end = open_end();
+        connect_end(&end, sockets[child == 0]);
+        for (uint32_t round = 0; round < 300; round++)
+            (child == 0 ? answer : ask)(&end, round);
+        if (child == 0) {
+            await_one(&end, &end.received);
+            _exit(0);
+        }
+        send_round(&end, 300);
+        await_one(&end, &end.sent);
+        expect_success(child);
+        close_end(&end);
+    }
+}
+
 static atomic_int stop_control;
 
 static void *control_verbs(void *unused)
@@ -591,7 +614,7 @@ int main(int count, char **words)
         {"before-open", before_open},     {"after-open", after_open},   {"mid-traffic", mid_traffic},
         {"fork-init", fork_init_called},  {"inherited", inherited},     {"grandchild", grandchild},
         {"exec", fork_and_exec},          {"spawn", spawn},             {"daemon", becomes_daemon},
-        {"mid-control", mid_control},
+        {"mid-control", mid_control},     {"leaves-at-once", child_leaves_at_once},
     };
     own_path = words[0];
     /* A process that hangs is killed, and its parent tells. */

@@ -6,8 +6,8 @@ use roce_wire::{Ieth, Opcode, Syndrome};
 use verbs_api::{MwType, ProtectionDomain, QpState, QueuePair, RKey, SendOp, WcFlags, WcStatus};
 
 use super::played;
-use super::windows::{bindable, connect_to, part};
-use super::windows_typed::{NEEDS, bind, next_key, rights, write_ends};
+use super::windows::{bindable, connect_to, part, rights};
+use super::windows_typed::{NEEDS, bind, next_key, write_ends};
 use crate::case::Case;
 use crate::outcome::CaseResult;
 use crate::pair::{Pair, Setup, full_access, same_bytes};

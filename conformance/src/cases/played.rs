@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use roce_wire::{Opcode, Psn};
-use verbs_api::{QpState, QueuePair, RKey, RemoteAddr, SendOp, SendWr};
+use roce_wire::{Opcode, Psn, Syndrome};
+use verbs_api::{QpState, QueuePair, RKey, RemoteAddr, SendOp, SendWr, WcStatus};
 
 use crate::outcome::CaseResult;
 use crate::pair::{Region, Setup};
@@ -81,6 +81,27 @@ pub(super) fn expect_sends<B: Testbed>(
     for n in from..to {
         let psn = peer.own_psn(n);
         peer.expect(scene, Opcode::RC_SEND_ONLY, psn)?;
+    }
+    Ok(())
+}
+
+/// A played peer, and a patient requester whose [`three_sends`] have arrived there and wait for an answer.
+pub(super) fn three_unanswered<B: Testbed>(scene: &mut Scene<B>) -> Result<RawPeer<B>, crate::Failure> {
+    let mut peer = scene.raw_peer(&Setup {
+        timeout: 18,
+        ..setup()
+    })?;
+    three_sends(&peer)?;
+    expect_sends(scene, &mut peer, 0, 3)?;
+    Ok(peer)
+}
+
+/// An acknowledgement of [`three_sends`] completes all of them.
+pub(super) fn acknowledge_three<B: Testbed>(scene: &mut Scene<B>, peer: &RawPeer<B>) -> CaseResult {
+    let last = peer.own_psn(2);
+    peer.acknowledge(scene, last, Syndrome::ACK, 3);
+    for wr_id in 1..=3 {
+        scene.ends_with(&peer.node.send_cq, wr_id, WcStatus::Success)?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use roce_wire::{NakCode, Opcode, RnrTimer, Syndrome};
 use verbs_api::{Object, SendOp, WcStatus};
 
-use super::played::{FAR, SHORT, answer, expect_sends, impatient, setup, three_sends};
+use super::played::{FAR, SHORT, answer, impatient, setup, three_sends, three_unanswered};
 use crate::case::Case;
 use crate::outcome::{CaseResult, Failure};
 use crate::pair::{Setup, full_access, pattern, read, send, write};
@@ -120,12 +120,7 @@ fn within_a_message<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 fn old_acknowledgement<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let mut peer = scene.raw_peer(&Setup {
-        timeout: 18,
-        ..setup()
-    })?;
-    three_sends(&peer)?;
-    expect_sends(scene, &mut peer, 0, 3)?;
+    let mut peer = three_unanswered(scene)?;
     let [first, second, third] = [0, 1, 2].map(|n| peer.own_psn(n));
     peer.acknowledge(scene, second, Syndrome::ACK, 2);
     scene.ends_with(&peer.node.send_cq, 1, WcStatus::Success)?;

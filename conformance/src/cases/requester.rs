@@ -5,7 +5,9 @@ use std::time::Duration;
 use roce_wire::{NakCode, Opcode, Psn, RnrTimer, Syndrome};
 use verbs_api::{QpState, QueuePair, SendOp, SendWr, WcStatus};
 
-use super::played::{FAR, SHORT, expect_sends, impatient, setup, three_sends};
+use super::played::{
+    FAR, SHORT, acknowledge_three, expect_sends, impatient, setup, three_sends, three_unanswered,
+};
 use crate::case::Case;
 use crate::outcome::{CaseResult, Failure};
 use crate::pair::Setup;
@@ -154,12 +156,7 @@ fn no_timeout<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     three_sends(&peer)?;
     expect_sends(scene, &mut peer, 0, 3)?;
     peer.silence(scene, Duration::from_secs(5))?;
-    let psn = peer.own_psn(2);
-    peer.acknowledge(scene, psn, Syndrome::ACK, 3);
-    for wr_id in 1..=3 {
-        scene.ends_with(&peer.node.send_cq, wr_id, WcStatus::Success)?;
-    }
-    Ok(())
+    acknowledge_three(scene, &peer)
 }
 
 fn repeated_naks<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
@@ -184,12 +181,7 @@ fn repeated_naks<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 
 fn rnr_wait<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     for code in [1u8, 12, 18, 25, 0] {
-        let mut peer = scene.raw_peer(&Setup {
-            timeout: 18,
-            ..setup()
-        })?;
-        three_sends(&peer)?;
-        expect_sends(scene, &mut peer, 0, 3)?;
+        let mut peer = three_unanswered(scene)?;
         let psn = peer.own_psn(0);
         let timer = RnrTimer::new(code).ok_or_else(|| Failure::new("an RNR timer code below 32"))?;
         peer.acknowledge(scene, psn, Syndrome::RnrNak(timer), 0);
@@ -260,12 +252,7 @@ fn endless_rnr<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 fn quiet_rnr_wait<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     // Code 20 is 10.24 ms.
     let timer = RnrTimer::new(20).ok_or_else(|| Failure::new("an RNR timer code below 32"))?;
-    let mut peer = scene.raw_peer(&Setup {
-        timeout: 18,
-        ..setup()
-    })?;
-    three_sends(&peer)?;
-    expect_sends(scene, &mut peer, 0, 3)?;
+    let mut peer = three_unanswered(scene)?;
     let psn = peer.own_psn(1);
     peer.acknowledge(scene, psn, Syndrome::RnrNak(timer), 1);
     scene.ends_with(&peer.node.send_cq, 1, WcStatus::Success)?;

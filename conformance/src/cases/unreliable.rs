@@ -9,7 +9,7 @@ use verbs_api::{
 
 use crate::case::Case;
 use crate::outcome::{CaseResult, Failure};
-use crate::pair::{Pair, Setup, full_access, pattern, read, same_bytes, send, write};
+use crate::pair::{Pair, Region, Setup, full_access, pattern, read, same_bytes, send, write};
 use crate::scene::Scene;
 use crate::testbed::{Need, Testbed};
 use crate::{check, same};
@@ -85,7 +85,12 @@ fn lengths<B: Testbed>(scene: &Scene<B>) -> Vec<usize> {
     lengths
 }
 
-fn send_lengths<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+/// Moves messages of every length at every MTU by `exchange`. The sink then holds the bytes of the source, and nothing
+/// has changed behind them.
+fn every_length<B: Testbed>(
+    scene: &mut Scene<B>,
+    exchange: impl Fn(&mut Scene<B>, &Pair<B::P>, [&Region<B::P>; 2], usize) -> CaseResult,
+) -> CaseResult {
     let lengths = lengths(scene);
     let longest = *lengths.last().unwrap_or(&0);
     for mtu in Mtu::ALL {
@@ -96,22 +101,10 @@ fn send_lengths<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         let source = pair.left.region(longest.max(1), full_access())?;
         let sink = pair.right.region(longest + 16, full_access())?;
         source.scribble(mtu as u64);
-        for (n, &length) in lengths.iter().enumerate() {
+        for &length in &lengths {
             let what = format!("{length} bytes at {mtu:?}");
             sink.buffer.fill(0..length + 16, 0xEE);
-            pair.right.recv(n as u64, &[sink.whole()])?;
-            pair.left.send(100, send(), &[source.sge(0..length)])?;
-            scene
-                .ends_with(&pair.left.send_cq, 100, WcStatus::Success)
-                .map_err(|e| e.during(&what))?;
-            let wc = scene
-                .ends_with(&pair.right.recv_cq, n as u64, WcStatus::Success)
-                .map_err(|e| e.during(&what))?;
-            same!(
-                (wc.byte_len, wc.opcode, wc.qp_num),
-                (length as u32, WcOpcode::Recv, pair.right.endpoint.qpn),
-                "length, opcode and queue pair of a receive of {what}"
-            );
+            exchange(scene, &pair, [&source, &sink], length).map_err(|e| e.during(&what))?;
             same_bytes(
                 &what,
                 &sink.buffer.to_vec(0..length),
@@ -127,43 +120,33 @@ fn send_lengths<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     Ok(())
 }
 
+fn send_lengths<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    every_length(scene, |scene, pair, [source, sink], length| {
+        pair.right.recv(7, &[sink.whole()])?;
+        pair.left.send(100, send(), &[source.sge(0..length)])?;
+        scene.ends_with(&pair.left.send_cq, 100, WcStatus::Success)?;
+        let wc = scene.ends_with(&pair.right.recv_cq, 7, WcStatus::Success)?;
+        same!(
+            (wc.byte_len, wc.opcode, wc.qp_num),
+            (length as u32, WcOpcode::Recv, pair.right.endpoint.qpn),
+            "length, opcode and queue pair of a receive"
+        );
+        Ok(())
+    })
+}
+
 fn write_lengths<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let lengths = lengths(scene);
-    let longest = *lengths.last().unwrap_or(&0);
-    for mtu in Mtu::ALL {
-        let pair = scene.pair(&Setup {
-            mtu,
-            ..Setup::of(QpType::Uc)
-        })?;
-        let source = pair.left.region(longest.max(1), full_access())?;
-        let sink = pair.right.region(longest + 16, full_access())?;
-        source.scribble(mtu as u64);
-        for &length in &lengths {
-            let what = format!("{length} bytes at {mtu:?}");
-            sink.buffer.fill(0..length + 16, 0xEE);
-            pair.left
-                .send(1, write(sink.remote(0)), &[source.sge(0..length)])?;
-            // The WRITE itself completes nothing at the peer; a SEND behind it tells that it is there.
-            pair.right.recv(2, &[])?;
-            pair.left.send_inline(3, send(), &[])?;
-            scene.ends_with(&pair.left.send_cq, 1, WcStatus::Success)?;
-            scene.ends_with(&pair.left.send_cq, 3, WcStatus::Success)?;
-            scene
-                .ends_with(&pair.right.recv_cq, 2, WcStatus::Success)
-                .map_err(|e| e.during(&what))?;
-            same_bytes(
-                &what,
-                &sink.buffer.to_vec(0..length),
-                &source.buffer.to_vec(0..length),
-            )?;
-            same_bytes(
-                "the bytes behind it",
-                &sink.buffer.to_vec(length..length + 16),
-                &[0xEE; 16],
-            )?;
-        }
-    }
-    Ok(())
+    every_length(scene, |scene, pair, [source, sink], length| {
+        pair.left
+            .send(1, write(sink.remote(0)), &[source.sge(0..length)])?;
+        // The WRITE itself completes nothing at the peer; a SEND behind it tells that it is there.
+        pair.right.recv(2, &[])?;
+        pair.left.send_inline(3, send(), &[])?;
+        scene.ends_with(&pair.left.send_cq, 1, WcStatus::Success)?;
+        scene.ends_with(&pair.left.send_cq, 3, WcStatus::Success)?;
+        scene.ends_with(&pair.right.recv_cq, 2, WcStatus::Success)?;
+        Ok(())
+    })
 }
 
 fn immediates<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {

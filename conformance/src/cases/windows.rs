@@ -1,5 +1,7 @@
 //! Memory windows of type 1: bound by their owner, open to every queue pair of the domain.
 
+use std::ops::Range;
+
 use verbs_api::{
     Access, BindInfo, ErrorKind, MemoryWindow, MwType, Object, ProtectionDomain, Provider, QpState,
     QueuePair, RKey, RemoteAddr, WcOpcode, WcStatus,
@@ -146,7 +148,7 @@ pub(super) fn may<B: Testbed>(
 const OPEN: [(bool, WcStatus); 2] = [(true, WcStatus::Success); 2];
 const CLOSED: [(bool, WcStatus); 2] = [(false, WcStatus::RemAccessErr); 2];
 
-fn rights() -> Access {
+pub(super) fn rights() -> Access {
     Access::REMOTE_READ | Access::REMOTE_WRITE
 }
 
@@ -239,32 +241,67 @@ fn freed<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     Ok(())
 }
 
+/// A bind that may not be, of a window of either type to a region of 128 bytes.
+pub(super) struct BadBind {
+    pub(super) what: &'static str,
+    /// The rights of the region.
+    pub(super) region: Access,
+    /// What of the region the window is to open.
+    pub(super) range: Range<usize>,
+    /// The rights that the window asks for.
+    pub(super) access: Access,
+    /// Whether the region stands in another domain than the window.
+    pub(super) is_foreign: bool,
+}
+
+pub(super) fn bad_bind_attempts() -> [BadBind; 5] {
+    let good = |what| BadBind {
+        what,
+        region: bindable(),
+        range: 0..64,
+        access: rights(),
+        is_foreign: false,
+    };
+    [
+        BadBind {
+            region: full_access(),
+            ..good("a region without MW_BIND")
+        },
+        BadBind {
+            region: Access::MW_BIND,
+            access: Access::REMOTE_WRITE,
+            ..good("write without LOCAL_WRITE")
+        },
+        BadBind {
+            region: Access::MW_BIND,
+            access: Access::REMOTE_ATOMIC,
+            ..good("atomics without LOCAL_WRITE")
+        },
+        BadBind {
+            range: 0..129,
+            ..good("a range beyond the region")
+        },
+        BadBind {
+            is_foreign: true,
+            ..good("a region of another domain")
+        },
+    ]
+}
+
 fn bad_binds<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let foreign = scene.node(Side::Right, &Setup::default())?;
-    let attempts: [(&str, Access, std::ops::Range<usize>, Access, bool); 5] = [
-        ("a region without MW_BIND", full_access(), 0..64, rights(), false),
-        (
-            "write without LOCAL_WRITE",
-            Access::MW_BIND,
-            0..64,
-            Access::REMOTE_WRITE,
-            false,
-        ),
-        (
-            "atomics without LOCAL_WRITE",
-            Access::MW_BIND,
-            0..64,
-            Access::REMOTE_ATOMIC,
-            false,
-        ),
-        ("a range beyond the region", bindable(), 0..129, rights(), false),
-        ("a region of another domain", bindable(), 0..64, rights(), true),
-    ];
-    for (what, mr_access, range, access, elsewhere) in attempts {
+    for BadBind {
+        what,
+        region,
+        range,
+        access,
+        is_foreign,
+    } in bad_bind_attempts()
+    {
         let pair = scene.pair(&Setup::default())?;
         let right = &pair.right;
-        let owner = if elsewhere { &foreign } else { right };
-        let far = owner.region(128, mr_access)?;
+        let owner = if is_foreign { &foreign } else { right };
+        let far = owner.region(128, region)?;
         let mut mw = right.pd.alloc_mw(MwType::Type1)?;
         let key = mw.rkey();
         match right.qp.bind_mw(&mut mw, 1, &part(&far, range, access), true) {

@@ -2,8 +2,8 @@
 
 use verbs_api::{Access, ErrorKind, MwType, Object, ProtectionDomain, SendOp, WcStatus};
 
-use super::windows::{bindable, connect_to, through};
-use super::windows_typed::{INVALIDATE_FAILS, NEEDS, bind, fails, rights, write_ends};
+use super::windows::{bindable, connect_to, rights, through};
+use super::windows_typed::{INVALIDATE_FAILS, NEEDS, bind, fails, write_ends};
 use crate::case::Case;
 use crate::outcome::CaseResult;
 use crate::pair::{Pair, Region, Setup, full_access, read, write};

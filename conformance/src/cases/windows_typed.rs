@@ -5,7 +5,7 @@ use verbs_api::{
     SendWr, WcOpcode, WcStatus,
 };
 
-use super::windows::{bindable, part, through};
+use super::windows::{BadBind, bad_bind_attempts, bindable, part, rights, through};
 use crate::case::Case;
 use crate::outcome::{CaseResult, Failure};
 use crate::pair::{Pair, Region, Setup, full_access, pattern, read, same_bytes, write};
@@ -70,10 +70,6 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
         .needing(NEEDS)
         .of_priority(2),
     ]
-}
-
-pub(super) fn rights() -> Access {
-    Access::REMOTE_READ | Access::REMOTE_WRITE
 }
 
 /// The key with the next low byte.
@@ -238,29 +234,17 @@ fn bound_twice<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 
 fn bad_binds<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let foreign = scene.node(Side::Right, &Setup::default())?;
-    let attempts: [(&str, Access, std::ops::Range<usize>, Access, bool); 5] = [
-        ("a region without MW_BIND", full_access(), 0..64, rights(), false),
-        (
-            "write without LOCAL_WRITE",
-            Access::MW_BIND,
-            0..64,
-            Access::REMOTE_WRITE,
-            false,
-        ),
-        (
-            "atomics without LOCAL_WRITE",
-            Access::MW_BIND,
-            0..64,
-            Access::REMOTE_ATOMIC,
-            false,
-        ),
-        ("a range beyond the region", bindable(), 0..129, rights(), false),
-        ("a region of another domain", bindable(), 0..64, rights(), true),
-    ];
-    for (what, mr_access, range, access, elsewhere) in attempts {
+    for BadBind {
+        what,
+        region,
+        range,
+        access,
+        is_foreign,
+    } in bad_bind_attempts()
+    {
         let pair = scene.pair(&Setup::default())?;
-        let owner = if elsewhere { &foreign } else { &pair.right };
-        let far = owner.region(128, mr_access)?;
+        let owner = if is_foreign { &foreign } else { &pair.right };
+        let far = owner.region(128, region)?;
         let mw = pair.right.pd.alloc_mw(MwType::Type2)?;
         let rkey = next_key(mw.rkey());
         let bind = part(&far, range, access);

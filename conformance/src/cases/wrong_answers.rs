@@ -3,7 +3,7 @@
 use roce_wire::{NakCode, Opcode, Syndrome};
 use verbs_api::{QpState, SendOp, WcStatus};
 
-use super::played::{FAR, SHORT, expect_sends, setup, three_sends};
+use super::played::{FAR, SHORT, acknowledge_three, setup, three_unanswered};
 use crate::case::Case;
 use crate::outcome::CaseResult;
 use crate::pair::{Setup, full_access, same_bytes};
@@ -44,12 +44,7 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
 }
 
 fn ghost_ack<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let mut peer = scene.raw_peer(&Setup {
-        timeout: 18,
-        ..setup()
-    })?;
-    three_sends(&peer)?;
-    expect_sends(scene, &mut peer, 0, 3)?;
+    let mut peer = three_unanswered(scene)?;
     for ahead in [3u32, 100, 0x3f_ffff] {
         let psn = peer.own_psn(ahead);
         for syndrome in [
@@ -62,11 +57,7 @@ fn ghost_ack<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     }
     scene.quiet(&[&peer.node.send_cq], SHORT)?;
     peer.silence(scene, SHORT)?;
-    let last = peer.own_psn(2);
-    peer.acknowledge(scene, last, Syndrome::ACK, 3);
-    for wr_id in 1..=3 {
-        scene.ends_with(&peer.node.send_cq, wr_id, WcStatus::Success)?;
-    }
+    acknowledge_three(scene, &peer)?;
     peer.node.is_in(QpState::Rts)
 }
 
@@ -134,12 +125,7 @@ fn wrong_responses<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 fn wrong_kind<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let mut peer = scene.raw_peer(&Setup {
-        timeout: 18,
-        ..setup()
-    })?;
-    three_sends(&peer)?;
-    expect_sends(scene, &mut peer, 0, 3)?;
+    let peer = three_unanswered(scene)?;
     let first = peer.own_psn(0);
     peer.atomic_response(scene, first, 1, 5);
     let wc = scene.completion(&peer.node.send_cq)?;
@@ -152,12 +138,7 @@ fn wrong_kind<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 fn reserved_syndromes<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let mut peer = scene.raw_peer(&Setup {
-        timeout: 18,
-        ..setup()
-    })?;
-    three_sends(&peer)?;
-    expect_sends(scene, &mut peer, 0, 3)?;
+    let mut peer = three_unanswered(scene)?;
     let first = peer.own_psn(0);
     for syndrome in [
         Syndrome::new(0x40),
@@ -169,10 +150,6 @@ fn reserved_syndromes<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     }
     scene.quiet(&[&peer.node.send_cq], SHORT)?;
     peer.silence(scene, SHORT)?;
-    let last = peer.own_psn(2);
-    peer.acknowledge(scene, last, Syndrome::ACK, 3);
-    for wr_id in 1..=3 {
-        scene.ends_with(&peer.node.send_cq, wr_id, WcStatus::Success)?;
-    }
+    acknowledge_three(scene, &peer)?;
     peer.node.is_in(QpState::Rts)
 }

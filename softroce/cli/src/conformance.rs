@@ -1,6 +1,6 @@
 //! `softroce conformance`: the suite, on one bed or on all.
 
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -34,8 +34,11 @@ pub struct Conformance {
     seed: u64,
 }
 
+/// The exit status when there was no case to run or to list.
+const NOTHING_RAN: u8 = 2;
+
 impl Conformance {
-    /// Run it. The status is 0 when nothing failed, 1 when something did, 2 when nothing ran.
+    /// Run it. The status is 0 when nothing failed, 1 when something did, 2 when nothing ran or was listed.
     pub fn run(self) -> Result<ExitCode> {
         match self.report() {
             // A reader that has gone (`| head`) is no error of ours.
@@ -57,7 +60,12 @@ impl Conformance {
         }
         let mut out = BufWriter::new(io::stdout().lock());
         if self.list {
-            conformance::list(&options, &mut out)?;
+            let listed = conformance::list(&options, &mut out)?;
+            out.flush()?;
+            if listed == 0 {
+                eprintln!("softroce: no case has this in its id or title");
+                return Ok(ExitCode::from(NOTHING_RAN));
+            }
             return Ok(ExitCode::SUCCESS);
         }
         let mut line: Option<Progress> = None;
@@ -68,7 +76,7 @@ impl Conformance {
             }
         })?;
         drop(line);
-        if summary.exit_status() == 2 {
+        if summary.exit_status() == NOTHING_RAN {
             eprintln!("softroce: no case ran; see softroce conformance --list");
         }
         Ok(ExitCode::from(summary.exit_status()))

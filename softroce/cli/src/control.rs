@@ -5,7 +5,7 @@ use std::net::{IpAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// How long the other end may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,6 +29,12 @@ enum Peeked {
     End,
 }
 
+/// The first word of both ends: which command each runs.
+#[derive(Serialize, Deserialize)]
+struct Hello {
+    softroce: String,
+}
+
 /// One end of the control connection.
 pub struct Control {
     reader: BufReader<TcpStream>,
@@ -36,17 +42,17 @@ pub struct Control {
 }
 
 impl Control {
-    /// Wait for a client on all addresses of this host.
-    pub fn accept(port: u16) -> Result<Self> {
+    /// Wait for a client that runs the same `command`, on all addresses of this host.
+    pub fn accept(port: u16, command: &str) -> Result<Self> {
         let listener = TcpListener::bind(("::", port))
             .or_else(|_| TcpListener::bind(("0.0.0.0", port)))
             .with_context(|| format!("cannot listen on TCP port {port}; choose another with --port"))?;
         let (stream, _) = listener.accept().context("waiting for a client")?;
-        Control::new(stream)
+        Control::new(stream, command)
     }
 
-    /// Connect to a server; it may still be starting.
-    pub fn connect(host: &str, port: u16) -> Result<Self> {
+    /// Connect to a server that runs the same `command`; it may still be starting.
+    pub fn connect(host: &str, port: u16, command: &str) -> Result<Self> {
         let addresses: Vec<_> = (host, port)
             .to_socket_addrs()
             .with_context(|| format!("{host:?} is neither an address nor a known host name"))?
@@ -56,7 +62,7 @@ impl Control {
             let mut last = None;
             for address in &addresses {
                 match TcpStream::connect_timeout(address, Duration::from_secs(3)) {
-                    Ok(stream) => return Control::new(stream),
+                    Ok(stream) => return Control::new(stream, command),
                     Err(error) => last = Some(error),
                 }
             }
@@ -70,14 +76,25 @@ impl Control {
         }
     }
 
-    fn new(stream: TcpStream) -> Result<Self> {
+    fn new(stream: TcpStream, command: &str) -> Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
-        Ok(Control {
+        let mut control = Control {
             reader: BufReader::new(stream),
             last_look: Instant::now(),
-        })
+        };
+        control.send(&Hello {
+            softroce: command.to_owned(),
+        })?;
+        let theirs: Hello = control.receive()?;
+        if theirs.softroce != command {
+            bail!(
+                "this end is `softroce {command}`, and the other one `softroce {}`; start the same command at both ends",
+                excerpt(&theirs.softroce)
+            );
+        }
+        Ok(control)
     }
 
     /// The own address on this connection: the device that a peer reaches us through.
@@ -100,7 +117,7 @@ impl Control {
         let mut line = String::new();
         let read = (&mut self.reader).take(LINE_BYTES_MAX).read_line(&mut line);
         match read {
-            Ok(0) => bail!("the peer has vanished"),
+            Ok(0) => bail!("the peer has vanished; if it was refused something, it has told why"),
             Ok(_) => serde_json::from_str(&line)
                 .with_context(|| format!("the peer speaks another protocol: {:?}", excerpt(&line))),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {

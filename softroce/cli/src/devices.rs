@@ -77,14 +77,14 @@ impl Found {
             attr.node_guid, attr.fw_ver
         ))?;
         for (name, limit) in limits(attr) {
-            output::line(format_args!("    {name:<22} {limit}"))?;
+            output::line(format_args!("    {name:<26} {limit}"))?;
         }
         output::line(format_args!(
-            "    {:<22} {}",
+            "    {:<26} {}",
             "atomics",
             format!("{:?}", attr.atomic_cap).to_uppercase()
         ))?;
-        output::line(format_args!("    {:<22} {}", "largest message", port.max_msg_sz))?;
+        output::line(format_args!("    {:<26} {}", "largest message", port.max_msg_sz))?;
         for gid in gids {
             output::line(format_args!(
                 "    GID {:<3} {} ({:?})",
@@ -117,7 +117,7 @@ impl Found {
     }
 }
 
-fn limits(attr: &DeviceAttr) -> [(&'static str, u64); 12] {
+fn limits(attr: &DeviceAttr) -> [(&'static str, u64); 26] {
     [
         ("max_qp", attr.max_qp.into()),
         ("max_qp_wr", attr.max_qp_wr.into()),
@@ -130,6 +130,20 @@ fn limits(attr: &DeviceAttr) -> [(&'static str, u64); 12] {
         ("max_pd", attr.max_pd.into()),
         ("max_qp_rd_atom", attr.max_qp_rd_atom.into()),
         ("max_qp_init_rd_atom", attr.max_qp_init_rd_atom.into()),
+        ("max_res_rd_atom", attr.max_res_rd_atom.into()),
+        ("max_sge_rd", attr.max_sge_rd.into()),
         ("max_srq", attr.max_srq.into()),
+        ("max_srq_wr", attr.max_srq_wr.into()),
+        ("max_srq_sge", attr.max_srq_sge.into()),
+        ("max_ah", attr.max_ah.into()),
+        ("max_mw", attr.max_mw.into()),
+        ("max_dm_bytes", attr.max_dm_bytes),
+        ("max_mcast_grp", attr.max_mcast_grp.into()),
+        ("max_mcast_qp_attach", attr.max_mcast_qp_attach.into()),
+        ("max_total_mcast_qp_attach", attr.max_total_mcast_qp_attach.into()),
+        ("max_pkeys", attr.max_pkeys.into()),
+        ("num_comp_vectors", attr.num_comp_vectors.into()),
+        ("local_ca_ack_delay", attr.local_ca_ack_delay.into()),
+        ("phys_port_cnt", attr.phys_port_cnt.into()),
     ]
 }

@@ -16,7 +16,7 @@ use verbs_api::{
 
 use crate::control::Control;
 use attributes::{QKEY, Target, address_vector, to_rtr, to_rts};
-pub use service::{Kind, Service, Transport};
+pub use service::{Kind, Service, Transport, check_transport};
 
 /// Sizes of an endpoint.
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::compare::Compare;
 use crate::control::Control;
 use crate::device::{self, DeviceArgs};
-use crate::endpoint::{Kind, Service, Transport};
+use crate::endpoint::{Kind, Service, Transport, check_transport};
 use crate::output;
 use crate::stats::Distribution;
 
@@ -58,9 +58,9 @@ struct Measure {
     metric: Option<Metric>,
     /// The server to connect to; without it this process is the server
     host: Option<String>,
-    /// The service of the queue pairs
-    #[arg(long, default_value = "rc")]
-    transport: Kind,
+    /// The service of the queue pairs (rc when left out; a server goes by its client)
+    #[arg(long)]
+    transport: Option<Kind>,
     /// Take receive requests from one shared queue
     #[arg(long)]
     srq: bool,
@@ -152,7 +152,7 @@ impl Measure {
         let (Some(operation), Some(metric)) = (self.operation, self.metric) else {
             bail!("name an operation and a metric: softroce perf send lat");
         };
-        let mut service = Service::from(self.transport);
+        let mut service = Service::from(self.transport.unwrap_or(Kind::Rc));
         service.shared_receives |= self.srq;
         check_offered(service.transport, operation)?;
         let atomic = operation == Operation::Atomic;
@@ -198,12 +198,12 @@ impl Measure {
         device::check_address(&self.device)?;
         let (mut control, settings) = match &self.host {
             Some(host) => {
-                let mut control = Control::connect(host, self.port)?;
+                let mut control = Control::connect(host, self.port, "perf")?;
                 control.send(&own)?;
                 (control, own)
             }
             None => {
-                let mut control = Control::accept(self.port)?;
+                let mut control = Control::accept(self.port, "perf")?;
                 let theirs: Settings = control.receive()?;
                 (control, theirs)
             }
@@ -217,13 +217,14 @@ impl Measure {
                 own.metric
             );
         }
+        check_transport(self.transport, settings.service)?;
         check_offered(settings.service.transport, settings.operation)?;
         if settings.size > SIZE_BYTES_MAX || settings.qps > QPS_MAX || settings.size == 0 || settings.qps == 0
         {
             bail!(
-                "the peer asks for {} bytes on {} queue pairs",
+                "the peer asks for {} bytes on {}",
                 settings.size,
-                settings.qps
+                output::count(settings.qps, "queue pair")
             );
         }
         let provider = device::open(&self.device, self.capture.as_deref(), control.local_ip()?)?;
@@ -289,8 +290,9 @@ impl Report {
                 "round trip"
             };
             output::line(format_args!(
-                "{name} {} bytes, {what}, {} iterations, us:",
-                self.size, self.iters
+                "{name} {}, {what}, {}, us:",
+                output::count(self.size, "byte"),
+                output::count(self.iters, "iteration")
             ))?;
             output::line(format_args!(
                 "  min {:.2}  p50 {:.2}  p99 {:.2}  p99.9 {:.2}  max {:.2}  mean {:.2}",
@@ -299,12 +301,14 @@ impl Report {
         }
         if let (Some(gbit), Some(rate)) = (self.gbit_per_s, self.messages_per_s) {
             output::line(format_args!(
-                "{name} {} bytes on {} queue pairs, {} iterations:",
-                self.size, self.qps, self.iters
+                "{name} {} on {}, {}:",
+                output::count(self.size, "byte"),
+                output::count(self.qps, "queue pair"),
+                output::count(self.iters, "iteration")
             ))?;
             let lost = match self.lost {
                 None | Some(0) => String::new(),
-                Some(lost) => format!("  ({lost} messages lost)"),
+                Some(lost) => format!("  ({} lost)", output::count(lost, "message")),
             };
             output::line(format_args!("  {gbit:.2} Gbit/s  {rate:.0} messages/s{lost}"))?;
         }

@@ -10,7 +10,7 @@ use verbs_api::{Buffer, Provider, Wc, WcOpcode};
 
 use crate::control::Control;
 use crate::device::{self, DeviceArgs};
-use crate::endpoint::{Endpoint, Kind, Service, Sizes, Waiting};
+use crate::endpoint::{Endpoint, Kind, Service, Sizes, Waiting, check_transport};
 use crate::output;
 
 /// Send a message back and forth between two processes (start one without HOST, then one with, whose service,
@@ -19,9 +19,9 @@ use crate::output;
 pub struct Pingpong {
     /// The server to connect to; without it this process is the server
     host: Option<String>,
-    /// The service of the queue pairs
-    #[arg(long, default_value = "rc")]
-    transport: Kind,
+    /// The service of the queue pairs (rc when left out; a server goes by its client)
+    #[arg(long)]
+    transport: Option<Kind>,
     /// Bytes a message
     #[arg(long, default_value_t = 4096)]
     size: u32,
@@ -74,7 +74,7 @@ impl Pingpong {
         device::check_capture(self.capture.as_deref())?;
         device::check_address(&self.device)?;
         let own = Settings {
-            service: self.transport.into(),
+            service: self.transport.unwrap_or(Kind::Rc).into(),
             size: self.size,
             iters: self.iters,
             mtu: self.mtu.unwrap_or(0),
@@ -83,7 +83,7 @@ impl Pingpong {
         };
         let (mut control, settings) = match &self.host {
             Some(host) => {
-                let mut control = Control::connect(host, self.port)?;
+                let mut control = Control::connect(host, self.port, "pingpong")?;
                 control.send(&own)?;
                 // Either end can ask for the check, which needs both.
                 let agreed: Settings = control.receive()?;
@@ -94,7 +94,7 @@ impl Pingpong {
                 (control, settings)
             }
             None => {
-                let mut control = Control::accept(self.port)?;
+                let mut control = Control::accept(self.port, "pingpong")?;
                 let theirs: Settings = control.receive()?;
                 let settings = Settings {
                     events: own.events || theirs.events,
@@ -105,6 +105,7 @@ impl Pingpong {
                 (control, settings)
             }
         };
+        check_transport(self.transport, settings.service)?;
         if settings.size > SIZE_BYTES_MAX {
             bail!(
                 "the peer wants messages of {} bytes; {SIZE_BYTES_MAX} are the limit",
@@ -339,17 +340,21 @@ impl Report {
             return output::line(value);
         }
         output::line(format_args!(
-            "{} bytes in {:.3} s = {mbit_per_s:.2} Mbit/s",
-            self.bytes, self.seconds
+            "{} in {:.3} s = {mbit_per_s:.2} Mbit/s",
+            output::count(self.bytes, "byte"),
+            self.seconds
         ))?;
         let check = if self.checked { ", every byte checked" } else { "" };
         let again = match self.repeated {
             0 => String::new(),
-            count => format!(", {count} messages lost on the way and said again"),
+            lost => format!(
+                ", {} lost on the way and said again",
+                output::count(lost, "message")
+            ),
         };
         output::line(format_args!(
-            "{} iterations = {us_per_iter:.2} us an iteration{check}{again}",
-            self.iters
+            "{} = {us_per_iter:.2} us an iteration{check}{again}",
+            output::count(self.iters, "iteration")
         ))
     }
 }

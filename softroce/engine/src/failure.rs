@@ -113,11 +113,21 @@ pub enum DropReason {
 }
 
 /// Failures that nobody has taken yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Failures {
     waiting: VecDeque<Failure>,
     /// Reasons and queue pairs of what was told last and happens by the thousand.
     told: VecDeque<(u32, Cause)>,
+}
+
+impl Default for Failures {
+    /// With all the room that it will ever need.
+    fn default() -> Self {
+        Failures {
+            waiting: VecDeque::with_capacity(WAITING_MAX),
+            told: VecDeque::with_capacity(REMEMBERED),
+        }
+    }
 }
 
 impl Failures {

@@ -15,6 +15,15 @@ use crate::srq::{Level, SharedReceiveQueues};
 use crate::timer::Timers;
 use crate::{CqId, EngineEvent, SrqId, Time};
 
+/// Events that one queue pair may raise before its owner looks.
+const EVENTS_A_QP: usize = 7;
+/// A notification, and an overflow.
+const EVENTS_A_CQ: usize = 2;
+/// Its limit, once.
+const EVENTS_A_SRQ: usize = 1;
+/// Its state has changed, and its addresses.
+const EVENTS_OF_PORT: usize = 4;
+
 /// Everything of an engine but its queue pairs.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -130,6 +139,15 @@ impl Shared {
         self.reads.reserve(count);
         self.ready.reserve(count);
         self.acks.reserve(count);
+    }
+
+    /// Room for what may happen to all of so many queue pairs, and to all completion queues and shared receive queues,
+    /// before the driver looks.
+    pub(crate) fn reserve_events(&mut self, qps: usize) {
+        let (cqs, srqs) = (self.cqs.len(), self.srqs.len());
+        let most = qps * EVENTS_A_QP + cqs * EVENTS_A_CQ + srqs * EVENTS_A_SRQ + EVENTS_OF_PORT;
+        self.events.reserve(most.saturating_sub(self.events.len()));
+        self.overflowed.reserve(cqs.saturating_sub(self.overflowed.len()));
     }
 
     /// Let queue pairs that waited for room toward `peer`, or for READ responses, try again.

@@ -344,3 +344,44 @@ fn check(a: Kind, b: Kind) {
     assert_eq!(allocations() - before, 0);
     assert!(a.engine.counters().retransmitted_bytes > 0);
 }
+
+/// Every queue pair of both sides fails before anybody looks at the events.
+#[test]
+fn nor_do_many_queue_pairs_that_fail_at_once() {
+    let (mut a, mut b) = (side("10.0.0.1", 200, Kind::Rc), side("10.0.0.2", 200, Kind::Rc));
+    let (ip_a, ip_b) = (a.ip, b.ip);
+    let (qpns_a, qpns_b) = (a.qpns.clone(), b.qpns.clone());
+    connect(&mut a, ip_b, &qpns_b);
+    connect(&mut b, ip_a, &qpns_a);
+    while a.engine.poll_event().is_some() || b.engine.poll_event().is_some() {}
+    let now = Time::ZERO;
+    let nowhere = RemoteAddr {
+        addr: 0,
+        rkey: RKey(!b.remote.rkey.0),
+    };
+    let before = allocations();
+    for qpn in &a.qpns {
+        let request = SendRequest {
+            wr_id: 1,
+            op: SendOperation::Write {
+                remote: nowhere,
+                imm: None,
+            },
+            payload: Payload::Sges(&[Sge { length: 8, ..a.sge }]),
+            flags: SendFlags::empty(),
+            xrc_srqn: None,
+        };
+        a.engine.post_send(now, *qpn, &request).unwrap();
+    }
+    let mut counter = 0;
+    let mut turn = || {
+        carry(&mut a, &mut b, now, &mut counter, u64::MAX)
+            + carry(&mut b, &mut a, now, &mut counter, u64::MAX)
+    };
+    while turn() > 0 {}
+    assert_eq!(allocations() - before, 0);
+    let state = |side: &Side, qpn: &u32| side.engine.query_qp(*qpn).unwrap().state;
+    assert!(a.qpns.iter().all(|qpn| state(&a, qpn) == Some(QpState::Err)));
+    let events = std::iter::from_fn(|| b.engine.poll_event()).count();
+    assert!(events >= b.qpns.len(), "{events} events");
+}

@@ -1,5 +1,6 @@
 //! What kind of queue pairs an endpoint talks through.
 
+use anyhow::{Result, bail};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use verbs_api::QpType;
@@ -60,11 +61,14 @@ impl Service {
 
     /// As the user names it.
     pub fn name(self) -> &'static str {
-        match self.transport {
-            Transport::Rc => "rc",
-            Transport::Uc => "uc",
-            Transport::Ud => "ud",
-            Transport::Xrc => "xrc",
+        match (self.transport, self.shared_receives) {
+            (Transport::Rc, false) => "rc",
+            (Transport::Rc, true) => "srq",
+            (Transport::Uc, false) => "uc",
+            (Transport::Uc, true) => "uc with srq",
+            (Transport::Ud, false) => "ud",
+            (Transport::Ud, true) => "ud with srq",
+            (Transport::Xrc, _) => "xrc",
         }
     }
 }
@@ -97,4 +101,19 @@ impl From<Kind> for Service {
             shared_receives: kind == Kind::Srq,
         }
     }
+}
+
+/// A server that was told a transport serves no other: its client decides, and would silently measure something else.
+pub fn check_transport(told: Option<Kind>, agreed: Service) -> Result<()> {
+    let Some(told) = told.map(Service::from) else {
+        return Ok(());
+    };
+    if told.transport != agreed.transport {
+        bail!(
+            "this end was told --transport {}, the client {}; start both with the same words",
+            told.name(),
+            agreed.name()
+        );
+    }
+    Ok(())
 }

@@ -12,9 +12,7 @@ impl Engine {
     /// A completion queue for `cqe` completions, and the ring to poll them from.
     pub fn create_cq(&mut self, cqe: u32) -> Result<(CqId, Arc<CompletionRing>)> {
         let created = self.shared.cqs.create(cqe)?;
-        // At most one notification and one error wait for the driver.
-        self.shared.events.reserve(2);
-        self.shared.overflowed.reserve(1);
+        self.shared.reserve_events(self.qps.slot_count());
         Ok(created)
     }
 

@@ -85,7 +85,13 @@ impl Engine {
             );
         };
         if !link.path.is_way_of(meta) {
-            if !qp.has_followed_peer(&mut self.shared, meta, bth.migrated, udp_payload) {
+            let is_plausible = match half {
+                Half::Responder => qp.could_be_request(bth.psn),
+                Half::Requester => qp.could_be_answer(bth.psn),
+                // Its PSN says nothing.
+                Half::Congestion => false,
+            };
+            if !is_plausible || !qp.has_followed_peer(&mut self.shared, meta, bth.migrated, udp_payload) {
                 return Err(Drop::WrongPeer);
             }
         } else if !qp.is_intact(meta, udp_payload) {

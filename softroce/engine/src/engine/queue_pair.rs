@@ -9,9 +9,6 @@ use super::{Engine, MAX_INLINE_BYTES, MAX_SGE, MAX_WR, QpConfig, QpHandle};
 use crate::qp::{Held, Identity, Qp, ReceiveQueue, ReceiveSource, XrcTarget};
 use crate::{CqId, PdId, SrqId, Time, XrcDomainId};
 
-/// Events that one queue pair may raise before its owner looks.
-const EVENTS_A_QP: usize = 7;
-
 impl Engine {
     /// Create a queue pair.
     ///
@@ -47,7 +44,7 @@ impl Engine {
         };
         let qpn = inserted.expect("the table has room").id.qpn.value();
         self.shared.reserve(self.qps.slot_count());
-        self.shared.events.reserve(EVENTS_A_QP);
+        self.shared.reserve_events(self.qps.slot_count());
         Ok(QpHandle { qpn, cap })
     }
 

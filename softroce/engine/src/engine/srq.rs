@@ -66,8 +66,7 @@ impl Engine {
         let queue = SharedReceiveQueue::new(init.pd, &attr, xrc);
         match self.shared.srqs.insert(queue) {
             Ok((id, srqn)) => {
-                // Its limit can fire once before the driver looks.
-                self.shared.events.reserve(1);
+                self.shared.reserve_events(self.qps.slot_count());
                 Ok(SrqHandle { id, srqn, attr })
             }
             Err(error) => {

@@ -3,14 +3,19 @@
 //! The owner loads an alternate path and asks for REARM; from then on packets carry MigReq = 0. A packet of the peer
 //! with MigReq = 0 says that the peer is prepared as well: ARMED. An armed side migrates when its retries are used up,
 //! when its owner commands MIGRATED, or when the peer is seen to have migrated: its packets come by the alternate path
-//! with MigReq = 1. The alternate path then is the path, and there is no alternate until one is loaded again.
+//! with MigReq = 1 and a PSN that fits. The alternate path then is the path, and there is no alternate until one is loaded again.
 #![forbid(unsafe_code)]
 
-use verbs_api::{EventKind, MigState};
+use roce_wire::Psn;
+use verbs_api::{EventKind, MigState, QpType};
 
 use super::Qp;
 use crate::shared::Shared;
 use crate::{Path, RxMeta};
+
+/// Packets that a peer may be ahead of what has arrived, or behind it when it sends them again: 64 Ki packets are
+/// 256 MiB at the largest MTU.
+const PSNS_UNDER_WAY_MAX: u32 = 1 << 16;
 
 /// How far path migration is prepared.
 #[derive(Clone, Copy, Debug, Default)]
@@ -115,6 +120,19 @@ impl Qp {
             self.complain(shared);
         }
         false
+    }
+
+    /// Whether a request with this PSN could be one of the conversation. One packet moves the connection to another
+    /// path, so a blind guess must not do. A UC message may begin with any PSN.
+    pub(crate) fn could_be_request(&self, psn: Psn) -> bool {
+        let distance = psn.distance_from(self.responder.expected_psn());
+        self.id.qp_type == QpType::Uc || distance.unsigned_abs() < PSNS_UNDER_WAY_MAX
+    }
+
+    /// Whether an answer with this PSN is to something that was sent, or repeats the last acknowledgement.
+    pub(crate) fn could_be_answer(&self, psn: Psn) -> bool {
+        let psn = self.requester.una.nearest(psn);
+        (self.requester.una.before()..self.requester.sent_end).contains(&psn)
     }
 
     fn is_alternate_way_of(&self, meta: &RxMeta) -> bool {

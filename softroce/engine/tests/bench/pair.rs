@@ -57,7 +57,7 @@ pub struct Seen {
     pub fate: Fate,
 }
 
-type Rule = Box<dyn FnMut(&Passing<'_>) -> Fate>;
+pub type Rule = Box<dyn FnMut(&Passing<'_>) -> Fate>;
 
 /// Two engines, connected.
 pub struct Pair {

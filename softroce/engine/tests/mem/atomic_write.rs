@@ -5,7 +5,7 @@ use softroce_engine::{SendOperation, SendRequest};
 use verbs_api::{Access, ErrorKind, EventKind, Payload, QpState, RemoteAddr, SendFlags, WcOpcode, WcStatus};
 
 use crate::node::{BAD_RKEY, Connection, all_access};
-use crate::pair::{Fate, From, Pair};
+use crate::pair::{From, Pair};
 use crate::raw::Raw;
 
 const PSN: u32 = 0xab_cdef;
@@ -305,15 +305,7 @@ fn words_arrive_once_and_in_order_over_a_bad_wire() {
         retry_cnt: 7,
         ..Connection::default()
     });
-    let mut count = 0;
-    pair.rule = Box::new(move |_| {
-        count += 1;
-        match count % 7 {
-            3 => Fate::Drop,
-            5 => Fate::Twice,
-            _ => Fate::Pass,
-        }
-    });
+    pair.rule = crate::bad_wire(7, 3, Some(5));
     for value in 0..200u64 {
         pair.a.write(0, &value.to_ne_bytes());
         let (sge, remote) = (pair.a.sge(0, 8), pair.b.remote(8));

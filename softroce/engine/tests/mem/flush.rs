@@ -5,7 +5,7 @@ use softroce_engine::{SendOperation, SendRequest};
 use verbs_api::{Access, ErrorKind, Payload, QpState, RemoteAddr, SendFlags, WcOpcode, WcStatus};
 
 use crate::node::{BAD_RKEY, Connection, MEMORY_BYTES, all_access};
-use crate::pair::{Fate, From, Pair};
+use crate::pair::{From, Pair};
 use crate::raw::Raw;
 
 const PSN: u32 = 0xab_cdef;
@@ -213,15 +213,7 @@ fn what_was_written_before_is_there_when_a_flush_completes_over_a_bad_wire() {
         retry_cnt: 7,
         ..Connection::default()
     });
-    let mut count = 0;
-    pair.rule = Box::new(move |_| {
-        count += 1;
-        match count % 6 {
-            2 => Fate::Drop,
-            4 => Fate::Twice,
-            _ => Fate::Pass,
-        }
-    });
+    pair.rule = crate::bad_wire(6, 2, Some(4));
     for round in 0..50u64 {
         let data = crate::node::pattern(3000, round as usize);
         pair.a.write(0, &data);

@@ -15,8 +15,8 @@ fn window(raw: &mut Raw) -> (MwId, RKey) {
     raw.node.engine.alloc_mw(raw.node.pd, MwType::Type2).unwrap()
 }
 
-#[test]
-fn a_bind_completes_behind_a_send_before_it_though_it_is_done_already() {
+/// A SEND, the bind of a window and another SEND are posted, as requests 1 to 3.
+fn send_bind_send() -> Raw {
     let mut raw = Raw::new();
     let (mw, rkey) = window(&mut raw);
     let sge = raw.node.sge(0, 8);
@@ -24,6 +24,12 @@ fn a_bind_completes_behind_a_send_before_it_though_it_is_done_already() {
     raw.node.post(raw.now, raw.qpn, 1, SEND, &[sge]);
     raw.node.post(raw.now, raw.qpn, 2, bind, &[]);
     raw.node.post(raw.now, raw.qpn, 3, SEND, &[sge]);
+    raw
+}
+
+#[test]
+fn a_bind_completes_behind_a_send_before_it_though_it_is_done_already() {
+    let mut raw = send_bind_send();
     let psns: Vec<u32> = raw.sent().iter().map(|sent| sent.psn()).collect();
     assert_eq!(psns, [0, 1], "a bind has no PSN");
     assert_eq!(raw.node.outcomes(), []);
@@ -39,13 +45,7 @@ fn a_bind_completes_behind_a_send_before_it_though_it_is_done_already() {
 
 #[test]
 fn one_acknowledgement_completes_everything_around_a_bind_in_order() {
-    let mut raw = Raw::new();
-    let (mw, rkey) = window(&mut raw);
-    let sge = raw.node.sge(0, 8);
-    let bind = bind_type2(&raw.node, mw, rkey, 0, 64, remote_access());
-    raw.node.post(raw.now, raw.qpn, 1, SEND, &[sge]);
-    raw.node.post(raw.now, raw.qpn, 2, bind, &[]);
-    raw.node.post(raw.now, raw.qpn, 3, SEND, &[sge]);
+    let mut raw = send_bind_send();
     raw.sent();
     raw.acknowledge(1, Syndrome::ACK, 2);
     let success = |wr_id| (wr_id, WcStatus::Success);
@@ -68,13 +68,7 @@ fn an_unsignalled_bind_leaves_no_completion_and_no_trace_in_the_order() {
 
 #[test]
 fn a_retry_does_not_bind_again() {
-    let mut raw = Raw::new();
-    let (mw, rkey) = window(&mut raw);
-    let sge = raw.node.sge(0, 8);
-    let bind = bind_type2(&raw.node, mw, rkey, 0, 64, remote_access());
-    raw.node.post(raw.now, raw.qpn, 1, SEND, &[sge]);
-    raw.node.post(raw.now, raw.qpn, 2, bind, &[]);
-    raw.node.post(raw.now, raw.qpn, 3, SEND, &[sge]);
+    let mut raw = send_bind_send();
     raw.sent();
     raw.nak(0, roce_wire::NakCode::PsnSequence);
     let psns: Vec<u32> = raw.sent().iter().map(|sent| sent.psn()).collect();
@@ -139,13 +133,7 @@ fn a_failed_bind_waits_for_the_requests_before_it_and_flushes_those_behind() {
 
 #[test]
 fn a_nak_behind_a_bind_fails_the_request_that_it_is_for() {
-    let mut raw = Raw::new();
-    let (mw, rkey) = window(&mut raw);
-    let sge = raw.node.sge(0, 8);
-    let bind = bind_type2(&raw.node, mw, rkey, 0, 64, remote_access());
-    raw.node.post(raw.now, raw.qpn, 1, SEND, &[sge]);
-    raw.node.post(raw.now, raw.qpn, 2, bind, &[]);
-    raw.node.post(raw.now, raw.qpn, 3, SEND, &[sge]);
+    let mut raw = send_bind_send();
     raw.sent();
     raw.nak(1, roce_wire::NakCode::RemoteAccess);
     assert_eq!(
@@ -253,11 +241,7 @@ fn keys_sent_behind_their_binds_always_work() {
         rnr_retry: 7,
         ..Connection::default()
     });
-    let mut count = 0;
-    pair.rule = Box::new(move |_| {
-        count += 1;
-        if count % 5 == 0 { Fate::Drop } else { Fate::Pass }
-    });
+    pair.rule = crate::bad_wire(5, 0, None);
     let (mw, _) = pair.b.engine.alloc_mw(pair.b.pd, MwType::Type1).unwrap();
     for round in 0..40u64 {
         let room = pair.a.sge(0, 8);

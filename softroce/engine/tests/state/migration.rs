@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use roce_wire::Opcode;
+use roce_wire::{Opcode, Syndrome};
 use softroce_engine::{Acks, Engine, PortConfig, SendOperation};
 use verbs_api::{
     AddressVector, AltPath, ErrorKind, EventKind, Gid, GidEntry, GidType, MigState, Mtu, PortState, QpAttr,
@@ -318,6 +318,42 @@ fn only_an_undamaged_packet_with_migreq_by_the_alternate_path_migrates() {
         (vec![], vec![])
     );
     assert_eq!(raw.node.state(qpn), QpState::Rts);
+}
+
+/// One packet is enough to move a connection, so a guess must not be.
+#[test]
+fn a_packet_by_the_alternate_path_migrates_only_with_a_psn_of_the_conversation() {
+    // The peer's first request, 0, has arrived; nothing was sent.
+    const FAR: u32 = 1 << 16;
+    for psn in [1 + FAR, 1u32.wrapping_sub(FAR), 1 + (1 << 23)] {
+        let mut raw = armed();
+        write_from(&mut raw, "10.0.1.2", "10.0.1.1", psn & 0xff_ffff);
+        assert_eq!(state(&raw), MigState::Armed, "a request with PSN {psn:#x}");
+        assert_eq!(raw.node.engine.counters().dropped_wrong_peer, 1);
+        write_from(&mut raw, "10.0.9.9", "10.0.1.1", psn & 0xff_ffff);
+        assert_eq!(raw.node.qp_events(), [], "nor is it worth an event");
+    }
+    for psn in [1, 0, FAR, 2u32.wrapping_sub(FAR)] {
+        let mut raw = armed();
+        write_from(&mut raw, "10.0.1.2", "10.0.1.1", psn & 0xff_ffff);
+        assert_eq!(state(&raw), MigState::Migrated, "a request with PSN {psn:#x}");
+    }
+    for (ahead, migrates) in [(-2, false), (-1, true), (0, true), (1, true), (2, false)] {
+        let mut raw = armed();
+        let sge = raw.node.sge(0, 8);
+        raw.node.post(raw.now, raw.qpn, 1, SEND, &[sge]);
+        raw.node.post(raw.now, raw.qpn, 2, SEND, &[sge]);
+        raw.node.transmit(raw.now, Acks::Flush);
+        (raw.meta.src, raw.meta.dst) = (ip("10.0.1.2"), ip("10.0.1.1"));
+        let psn = 0u32.wrapping_add_signed(ahead) & 0xff_ffff;
+        raw.acknowledge(psn, Syndrome::ACK, 1);
+        let expected = if migrates {
+            MigState::Migrated
+        } else {
+            MigState::Armed
+        };
+        assert_eq!(state(&raw), expected, "an answer {ahead} from the first request");
+    }
 }
 
 #[test]
