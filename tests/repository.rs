@@ -25,10 +25,11 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "softroce-dropin",
-        &["roce-wire", "verbs-api", "verbs-sys", "softroce"],
+        &["roce-wire", "verbs-api", "verbs-sys", "softroce", "softroce-log"],
         &[],
     ),
     ("softroce-paths", &[], &[]),
+    ("softroce-log", &[], &[]),
     (
         "conformance",
         &["roce-wire", "verbs-api"],
@@ -41,6 +42,7 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
             "verbs-api",
             "softroce",
             "softroce-sim",
+            "softroce-log",
             "conformance",
         ],
         &[],

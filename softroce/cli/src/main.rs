@@ -9,7 +9,6 @@ mod decode;
 mod device;
 mod devices;
 mod endpoint;
-mod log;
 mod output;
 mod perf;
 mod pingpong;
@@ -63,8 +62,12 @@ fn message(error: &anyhow::Error) -> String {
 fn main() -> ExitCode {
     compare::pin_as_asked();
     let command = Cli::parse().command;
-    if let Err(error) = log::start() {
-        let _ = writeln!(io::stderr(), "softroce: {}", message(&error));
+    if let Err(error) = softroce_log::start() {
+        let _ = writeln!(
+            io::stderr(),
+            "softroce: {}",
+            format_args!("{}: {error}", softroce_log::VARIABLE)
+        );
         return ExitCode::from(WRONG_USE);
     }
     let done = match command {

@@ -17,16 +17,18 @@ fn complaint(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Whether the shared object is there: `cargo test` of this package alone does not build it.
+/// Whether the shared objects are there: `cargo test` of this package alone does not build them.
 fn drop_in_is_built() -> bool {
     let directory = Path::new(env!("CARGO_BIN_EXE_softroce"))
         .parent()
         .expect("a directory");
-    let built = directory.join("libsoftroce_dropin.so").exists();
-    if !built {
-        println!("skipped: libsoftroce_dropin.so is not built; run `cargo build` first");
+    let missing = ["libsoftroce_dropin.so", "libsoftroce_paths.so"]
+        .into_iter()
+        .find(|name| !directory.join(name).exists());
+    if let Some(name) = missing {
+        println!("skipped: {name} is not built; run `cargo build` first");
     }
-    built
+    missing.is_none()
 }
 
 #[test]

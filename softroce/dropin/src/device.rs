@@ -97,7 +97,8 @@ impl Registry {
         if let Some(registry) = unsafe { current.as_ref() }.filter(|registry| registry.process == process) {
             return Ok(registry);
         }
-        crate::log::start()?;
+        softroce_log::start()
+            .map_err(|error| verbs_api::Error::invalid(format!("{}: {error}", softroce_log::VARIABLE)))?;
         softroce::journal::start();
         let provider = Softroce::new(Options::from_env()?)?;
         let devices = provider.devices()?;

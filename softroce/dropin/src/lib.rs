@@ -22,10 +22,9 @@ mod entry;
 mod faults;
 mod handle;
 mod import;
-// The unit tests are a program, which keeps the end of its own C library.
+// Unit tests end by the C library's `_exit`.
 #[cfg(not(test))]
 mod leaving;
-mod log;
 mod memory;
 mod post;
 mod qp;

@@ -139,8 +139,8 @@ pub struct RxMeta {
 /// What [`Engine::poll_transmit`](crate::Engine::poll_transmit) does with acknowledgements that may still wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acks {
-    /// Overdue ones only: what is posted now must not wait for them in the sending system, and the driver comes back
-    /// for them at once.
+    /// Behind data of the same queue pair those that their peer may be waiting for, and overdue ones: the driver comes
+    /// back for the others at once.
     Hold,
     /// Only those that can travel with data to the same peer, and overdue ones: the program is about to post an answer.
     Defer,

@@ -367,12 +367,6 @@ impl Engine {
         self.shared.events.pop_front()
     }
 
-    /// So many bytes of UC and UD lie unread at a peer, by the count of [`packet_cost`](crate::packet_cost): as far as the
-    /// driver knows, just now.
-    pub fn note_unread(&mut self, bytes: u64) {
-        self.shared.pacer.note_unread(bytes);
-    }
-
     /// The next failure that was noted, for a person to read. Those that nobody takes are forgotten in time.
     pub fn poll_failure(&mut self) -> Option<Failure> {
         self.shared.failures.take()
@@ -383,6 +377,12 @@ impl Engine {
         self.shared.now = now;
         let shared = &self.shared;
         self.qps.iter_mut().map(|qp| qp.waiting(shared)).collect()
+    }
+
+    /// So many bytes of UC and UD lie unread at a peer, by the count of [`packet_cost`](crate::packet_cost): as far as the
+    /// driver knows, just now.
+    pub fn note_unread(&mut self, bytes: u64) {
+        self.shared.pacer.note_unread(bytes);
     }
 
     /// The driver's receive buffer is filling up (or no longer): ask senders to slow down.

@@ -121,8 +121,8 @@ pub(crate) struct Failures {
 }
 
 impl Default for Failures {
-    /// With all the room that it will ever need.
     fn default() -> Self {
+        // All that it will ever need: failures are noted on the data path.
         Failures {
             waiting: VecDeque::with_capacity(WAITING_MAX),
             told: VecDeque::with_capacity(REMEMBERED),

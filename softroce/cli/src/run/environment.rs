@@ -9,7 +9,6 @@ use softroce::{DeviceDescription, Softroce};
 
 use super::options::{CAPTURE, DEVICES, Options};
 use super::{capture, links, tree};
-use crate::log;
 
 /// Variables with their values, in the order in which they are told. An empty value is as good as none.
 #[derive(Debug, Default)]
@@ -35,7 +34,7 @@ impl Environment {
             environment.set(DEVICES, "");
         }
         if let Some(level) = options.log() {
-            environment.set(log::VARIABLE, level.name());
+            environment.set(softroce_log::VARIABLE, level.name());
         }
         environment.set_tree(&tree::tree(&devices(addresses)?)?);
         Ok(environment)

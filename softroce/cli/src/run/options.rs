@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 
-use crate::log::Level;
+use softroce_log::Level;
 
 /// Options of a run.
 #[derive(Args, Debug, Default)]

@@ -7,6 +7,7 @@ use super::requester::emit;
 use super::resources::{Debt, Kind, Reason, Resource};
 use super::responder::Urgency;
 use super::{Link, Qp, Turn, is_reliable};
+use crate::Time;
 use crate::batch::{Acks, TxBatch};
 use crate::memory::Accessor;
 use crate::psn::Seq;
@@ -39,7 +40,9 @@ impl Qp {
             return Turn::BatchFull;
         }
         let has_sent_data = batch.packets().len() > before;
-        if self.owes_ack_now(acks, has_sent_data) && self.send_ack(shared, batch) == Turn::BatchFull {
+        if self.owes_ack_now(shared.now, acks, has_sent_data)
+            && self.send_ack(shared, batch) == Turn::BatchFull
+        {
             return Turn::BatchFull;
         }
         if answered == Turn::Again || sent == Turn::Again {
@@ -49,15 +52,17 @@ impl Qp {
         }
     }
 
-    fn owes_ack_now(&self, acks: Acks, has_sent_data: bool) -> bool {
+    fn owes_ack_now(&self, now: Time, acks: Acks, has_sent_data: bool) -> bool {
         let is_relaxed = self
             .responder
             .ack
             .is_none_or(|ack| ack.urgency == Urgency::Relaxed);
-        acks == Acks::Flush
-            || (has_sent_data && matches!(acks, Acks::Defer | Acks::Ripe))
-            || !is_relaxed
-            || self.responder.ack_again.is_some()
+        let travels = has_sent_data
+            && match acks {
+                Acks::Hold => self.ack_ripens().is_some_and(|ripe| ripe <= now),
+                Acks::Defer | Acks::Ripe | Acks::Flush => true,
+            };
+        acks == Acks::Flush || travels || !is_relaxed || self.responder.ack_again.is_some()
     }
 
     /// Answers to READs and atomics, in the order of their requests; behind them a NAK; a congestion notification.

@@ -22,17 +22,12 @@ mod unreliable;
 mod windows;
 
 use node::Node;
-use pair::Fate;
+use pair::{Fate, Rule};
 use softroce_engine::{BindRequest, MwId, SendOperation, Time};
 use verbs_api::{Access, RKey, RemoteAddr, SendFlags};
 
-/// What peers may do through the windows of these tests, unless a test is about that.
-fn remote_access() -> Access {
-    Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC
-}
-
 /// Of every `period` packets the one numbered `lost` is dropped, and the one numbered `twice` comes twice.
-fn bad_wire(period: u32, lost: u32, twice: Option<u32>) -> pair::Rule {
+fn bad_wire(period: u32, lost: u32, twice: Option<u32>) -> Rule {
     let mut count = 0;
     Box::new(move |_| {
         count += 1;
@@ -42,6 +37,11 @@ fn bad_wire(period: u32, lost: u32, twice: Option<u32>) -> pair::Rule {
             _ => Fate::Pass,
         }
     })
+}
+
+/// What peers may do through the windows of these tests, unless a test is about that.
+fn remote_access() -> Access {
+    Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC
 }
 
 /// A request to bind a window of type 2 to `length` bytes of the node's region from `offset`.
