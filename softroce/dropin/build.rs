@@ -3,9 +3,10 @@
 //! linked against it does not load without.
 
 use std::fmt::Write;
+use std::process::Command;
 
 /// The nodes of libibverbs, oldest first, and the names that its private node has had over the years.
-const NODES: [&str; 19] = [
+const NODES: [&str; 21] = [
     "IBVERBS_1.0",
     "IBVERBS_1.1",
     "IBVERBS_1.5",
@@ -20,6 +21,8 @@ const NODES: [&str; 19] = [
     "IBVERBS_1.14",
     "IBVERBS_1.15",
     "IBVERBS_1.16",
+    "IBVERBS_PRIVATE_25",
+    "IBVERBS_PRIVATE_33",
     "IBVERBS_PRIVATE_34",
     "IBVERBS_PRIVATE_57",
     "IBVERBS_PRIVATE_59",
@@ -43,6 +46,25 @@ fn main() {
     std::fs::write(&path, script).expect("OUT_DIR is writable");
     println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={path}");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libibverbs.so.1");
+    choose_linker();
     // Threads of ours run in it: a program's dlclose must not unmap it.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+}
+
+/// GNU ld refuses a second version script beside the compiler's; lld takes both. It comes with Rust, which uses it by
+/// default on x86-64 only.
+fn choose_linker() {
+    let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"));
+    if variable("CARGO_CFG_TARGET_ARCH") == "x86_64" {
+        return;
+    }
+    let sysroot = Command::new(variable("RUSTC"))
+        .args(["--print", "sysroot"])
+        .output()
+        .expect("the compiler runs");
+    let sysroot = String::from_utf8_lossy(&sysroot.stdout).trim().to_owned();
+    let host = variable("HOST");
+    // Where Rust comes without its lld, that of the system is found.
+    println!("cargo::rustc-cdylib-link-arg=-B{sysroot}/lib/rustlib/{host}/bin/gcc-ld");
+    println!("cargo::rustc-cdylib-link-arg=-fuse-ld=lld");
 }

@@ -86,6 +86,8 @@ macro_rules! private {
                 concat!("softroce_private_", stringify!($name)),
                 $target,
                 concat!(stringify!($name), "@@IBVERBS_PRIVATE_34"),
+                concat!(stringify!($name), "@IBVERBS_PRIVATE_25"),
+                concat!(stringify!($name), "@IBVERBS_PRIVATE_33"),
                 concat!(stringify!($name), "@IBVERBS_PRIVATE_57"),
                 concat!(stringify!($name), "@IBVERBS_PRIVATE_59"),
                 concat!(stringify!($name), "@IBVERBS_PRIVATE_64"),
