@@ -352,6 +352,9 @@ impl Shared {
     fn round_and_leave(&self, mut guard: Inside<'_>, now: Time) -> Left {
         guard.clear_again();
         let done = guard.round(now, RoundAcks::WithAnswer, &self.pace);
+        if done.received > 0 {
+            self.pace.found_by_poll();
+        }
         self.leave_over(done);
         self.pace.deadline_is(guard.engine.poll_timeout());
         let left = guard.leave();

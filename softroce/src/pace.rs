@@ -3,7 +3,8 @@
 //! The background thread *serves* (rounds, spinning for a moment after traffic), *sleeps* on the sockets until a
 //! packet, a deadline or the waker, or *watches*: it gives way to a program that polls, looking up now and then whether
 //! it still does. It changes between these while it is inside the gate, and verbs that need it elsewhere look at its
-//! state while *they* are inside: no wake-up can be lost between the two. The waker itself is rung outside
+//! state while *they* are inside: no wake-up can be lost between the two. Whether to give way it learns from what it
+//! finds when it takes over: packets that lay there waited for a program that does something else than poll. The waker itself is rung outside
 //! ([`Pace::ring`]), for the thread may take the core at once and would find the gate shut.
 
 use std::io;
@@ -26,6 +27,11 @@ const PART_OF_STREAK: u64 = 8;
 const TAKES_OVER_LATEST_NS: u64 = 4_000_000;
 /// Time between two polls that counts as a pause, ns.
 const PAUSE_NS: u64 = TAKES_OVER_AFTER_NS / 2;
+/// A program whose polls found fewer arrivals than this in a row, before the thread took over and found one that had
+/// waited for it, does not wait by polling. One that found more does, and was held up for once.
+const FOUND_BY_POLLS_MIN: u32 = 16;
+/// For so long the thread does not give way to it any more, ns; doubles with each such time, up to the second number.
+const STAYS_NS: (u64, u64) = (1_000_000, 256_000_000);
 /// A program that posted not longer ago than this, ns, may be about to post its answer to what arrives.
 const ANSWERS_WITHIN_NS: u64 = 200_000;
 
@@ -52,6 +58,12 @@ pub(crate) struct Pace {
     runs_out_ns: AtomicU64,
     /// When a thread of the program last posted sends, ns; 0 is never.
     last_post_ns: AtomicU64,
+    /// Arrivals that polls have found since the thread found one.
+    found_by_polls: AtomicU32,
+    /// The thread does not give way before then, ns ...
+    stays_until_ns: AtomicU64,
+    /// ... for it did so in vain, and stayed for so long after that, ns.
+    stayed_ns: AtomicU64,
     /// The waker is to be rung.
     wanted: AtomicBool,
     /// Until when the thread sleeps, ns.
@@ -90,6 +102,9 @@ impl Pace {
             stop: AtomicBool::new(false),
             last_poll_ns: AtomicU64::new(0),
             last_post_ns: AtomicU64::new(0),
+            found_by_polls: AtomicU32::new(0),
+            stays_until_ns: AtomicU64::new(0),
+            stayed_ns: AtomicU64::new(0),
             wanted: AtomicBool::new(false),
             armed_cqs: AtomicU32::new(0),
             thread: AtomicU32::new(SERVES),
@@ -106,6 +121,15 @@ impl Pace {
         self.last_poll_ns.store(now_ns, Ordering::Relaxed);
         if now_ns >= self.hold_off_at_ns.load(Ordering::Relaxed) && self.thread_watches() {
             self.hold_off(now_ns);
+        }
+    }
+
+    /// A round of a thread of the program found something that had arrived. Call inside the gate.
+    pub(crate) fn found_by_poll(&self) {
+        let found = self.found_by_polls.load(Ordering::Relaxed).saturating_add(1);
+        self.found_by_polls.store(found, Ordering::Relaxed);
+        if found >= FOUND_BY_POLLS_MIN {
+            self.stays_until_ns.store(0, Ordering::Relaxed);
         }
     }
 
@@ -128,6 +152,11 @@ impl Pace {
     /// A thread of the program posts sends at `now`.
     pub(crate) fn posted(&self, now: Time) {
         self.last_post_ns.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Whether a thread of the program has posted sends since `since`.
+    pub(crate) fn posted_since(&self, since: Time) -> bool {
+        self.last_post_ns.load(Ordering::Relaxed) >= since.as_nanos()
     }
 
     /// Whether the program, which does not poll, may be about to answer what arrives.
@@ -153,6 +182,7 @@ impl Pace {
     /// Whether a polling program makes the background thread superfluous.
     pub(crate) fn gives_way(&self, now: Time) -> bool {
         self.armed_cqs.load(Ordering::Relaxed) == 0
+            && now.as_nanos() >= self.stays_until_ns.load(Ordering::Relaxed)
             && now
                 .as_nanos()
                 .saturating_sub(self.last_poll_ns.load(Ordering::Relaxed))
@@ -218,6 +248,27 @@ impl Pace {
         self.hold_off(now.as_nanos());
     }
 
+    /// It has found something that had arrived, in a round at `now`; `is_late` when it gave way before. Call inside the
+    /// gate.
+    ///
+    /// A program that looks at its memory between short polls leaves everything lying until the thread takes over: it
+    /// is served rather than given way to, for a while or until its polls find what comes.
+    pub(crate) fn found_by_thread(&self, now: Time, is_late: bool) {
+        let found_by_polls = self.found_by_polls.swap(0, Ordering::Relaxed);
+        if !is_late {
+            return;
+        }
+        let stayed_ns = self.stayed_ns.load(Ordering::Relaxed);
+        if found_by_polls >= FOUND_BY_POLLS_MIN {
+            self.stayed_ns.store(stayed_ns / 2, Ordering::Relaxed);
+            return;
+        }
+        let stay_ns = (stayed_ns * 2).clamp(STAYS_NS.0, STAYS_NS.1);
+        self.stayed_ns.store(stay_ns, Ordering::Relaxed);
+        self.stays_until_ns
+            .store(now.as_nanos() + stay_ns, Ordering::Relaxed);
+    }
+
     /// It sleeps from `now` on, until `until` at the latest. Call inside the gate.
     ///
     /// A timer that runs out earlier is left as it is: waking once for nothing is cheaper than setting it each time.
@@ -241,5 +292,34 @@ impl Pace {
     /// What ends its rest.
     pub(crate) fn bells(&self) -> Option<&Bells> {
         self.bells.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_leaves_packets_lying_is_not_given_way_to_until_its_polls_find_them() {
+        let pace = Pace::without_thread();
+        let at = |us: u64| Time::from_nanos(us * 1000);
+        let polls_at = |us| {
+            pace.polled(at(us));
+            pace.gives_way(at(us + 1))
+        };
+        assert!(polls_at(1_000));
+        pace.watch(at(1_001));
+        pace.found_by_thread(at(1_200), true);
+        assert!(!polls_at(1_210), "it was late");
+        assert!(!polls_at(2_190), "for a millisecond");
+        assert!(polls_at(2_201));
+        pace.found_by_thread(at(2_400), true);
+        assert!(!polls_at(4_390), "twice as long the next time");
+        for _ in 0..FOUND_BY_POLLS_MIN {
+            pace.found_by_poll();
+        }
+        assert!(polls_at(4_391), "its polls find what comes");
+        pace.found_by_thread(at(4_600), true);
+        assert!(polls_at(4_601), "it was held up for once");
     }
 }

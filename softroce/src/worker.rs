@@ -44,6 +44,15 @@ enum Next {
     Sleep,
 }
 
+/// Why the thread does a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entry {
+    /// It gave way, and nobody has polled for a while.
+    TakesOver,
+    /// Any other reason.
+    Regular,
+}
+
 /// Serve until told to stop.
 fn run(shared: &Shared, bells: &Bells) {
     os::become_background_thread();
@@ -63,12 +72,22 @@ fn run(shared: &Shared, bells: &Bells) {
     const EAR: usize = 2;
     let mut spin = Spin::new();
     let mut answers = Answers::default();
+    let mut entry = Entry::Regular;
     while !shared.pace.is_stopping() {
-        match serve(shared, &mut spin, &mut answers) {
+        let next = serve(shared, &mut spin, &mut answers, entry);
+        entry = Entry::Regular;
+        match next {
             Next::Spin => continue,
-            Next::Watch => wait_readable(&mut entries[..watched], None),
-            Next::Sleep => wait_readable(&mut entries, None),
-        };
+            Next::Watch => {
+                wait_readable(&mut entries[..watched], None);
+                if entries[TIMER].revents != 0 {
+                    entry = Entry::TakesOver;
+                }
+            }
+            Next::Sleep => {
+                wait_readable(&mut entries, None);
+            }
+        }
         shared.pace.serve();
         if entries[TIMER].revents != 0 {
             shared.pace.timer_ran_out();
@@ -85,7 +104,7 @@ fn run(shared: &Shared, bells: &Bells) {
 }
 
 /// One round, and what comes after it.
-fn serve(shared: &Shared, spin: &mut Spin, answers: &mut Answers) -> Next {
+fn serve(shared: &Shared, spin: &mut Spin, answers: &mut Answers, entry: Entry) -> Next {
     let now = shared.clock.now();
     let may_give_way = shared.mode == ProgressMode::Auto;
     // It queues like a verb: the gate is never shut for long, and coming back later instead would take the core from
@@ -95,6 +114,9 @@ fn serve(shared: &Shared, spin: &mut Spin, answers: &mut Answers) -> Next {
     guard.look_at_port();
     let acks = answers.acks(shared, now, guard.engine.holds_acks());
     let done = guard.round(now, acks, &shared.pace);
+    if done.received > 0 {
+        shared.pace.found_by_thread(now, entry == Entry::TakesOver);
+    }
     let next = if done.more {
         Next::Spin
     } else if may_give_way && shared.pace.gives_way(now) {
@@ -210,7 +232,11 @@ struct Answers {
 impl Answers {
     /// For a round at `now`; `held` tells whether acknowledgements of an earlier one still wait.
     fn acks(&mut self, shared: &Shared, now: Time, held: bool) -> RoundAcks {
-        let since = if held { self.held_since.unwrap_or(now) } else { now };
+        // What waited when the program posted went with that.
+        let since = self
+            .held_since
+            .filter(|since| held && !shared.pace.posted_since(*since))
+            .unwrap_or(now);
         if now.since(since) > IN_VAIN_NS {
             self.not_before = now + UNANSWERED_NS;
         }

@@ -4,6 +4,7 @@
 //! all contestants take turns, each pair of processes pinned to two CPUs.
 
 mod peers;
+mod perftest;
 mod process;
 mod raw;
 mod table;
@@ -38,6 +39,9 @@ pub struct Compare {
     /// Leave out peers (UCX, libfabric, iperf3)
     #[arg(long)]
     no_peers: bool,
+    /// Measure only what has this in its name; may be given several times
+    #[arg(long, value_name = "PART")]
+    only: Vec<String>,
 }
 
 /// How a contest gets its figures, one a row.
@@ -49,6 +53,16 @@ struct Contest {
     run: Run,
 }
 
+impl Contest {
+    /// Whether it is asked for: one of the parts is in one of its names, or there are no parts.
+    fn is_among(&self, parts: &[String]) -> bool {
+        parts.is_empty()
+            || parts
+                .iter()
+                .any(|part| self.rows.iter().any(|(name, _)| name.contains(part.as_str())))
+    }
+}
+
 impl Compare {
     /// Run it.
     pub fn run(self) -> Result<()> {
@@ -58,8 +72,13 @@ impl Compare {
         }
         let mut contests = own_contests(self.quick);
         let mut notes = Vec::new();
+        perftest::add(&mut contests, &mut notes, self.quick);
         if !self.no_peers {
             peers::add(&mut contests, &mut notes);
+        }
+        contests.retain(|contest| contest.is_among(&self.only));
+        if contests.is_empty() {
+            bail!("nothing that is measured here is named like {:?}", self.only);
         }
         let pair = Pair::new(!self.unpinned);
         let mut figures: Vec<Vec<Vec<f64>>> =
@@ -121,12 +140,17 @@ fn own_contests(quick: bool) -> Vec<Contest> {
     let latency: &[&str] = &["latency.p50_us"];
     let latencies: &[&str] = &["latency.p50_us", "latency.p99_us"];
     let (lat, few, many) = (scale(40_000), scale(4_000), scale(2_000_000));
-    let mid = scale(200_000);
+    let (medium, mid) = (scale(40_000), scale(200_000));
     vec![
         raw("raw UDP spinning", "us", "spin"),
         own(
             &[("softroce SEND 8 B", "us")],
             &["send", "lat", "--size", "8", "--iters", &lat],
+            latency,
+        ),
+        own(
+            &[("softroce SEND 8 B, each completed", "us")],
+            &["send", "lat", "--size", "8", "--completions", "--iters", &lat],
             latency,
         ),
         own(
@@ -167,6 +191,11 @@ fn own_contests(quick: bool) -> Vec<Contest> {
         own(
             &[("softroce WRITE 1 MiB", "Gbit/s")],
             &["write", "bw", "--size", "1048576", "--iters", &few],
+            &["gbit_per_s"],
+        ),
+        own(
+            &[("softroce WRITE 64 KiB", "Gbit/s")],
+            &["write", "bw", "--size", "65536", "--iters", &medium],
             &["gbit_per_s"],
         ),
         own(

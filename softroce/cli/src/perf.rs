@@ -82,6 +82,10 @@ struct Measure {
     /// WRITE latency: wait by looking at memory alone, without any verbs call
     #[arg(long)]
     memory_poll: bool,
+    /// SEND and WRITE latency: wait for the completion of each message before looking for the answer, as perftest's tools
+    /// do; else one in 16 completes
+    #[arg(long)]
+    completions: bool,
     /// TCP port on which the two ends meet
     #[arg(long, default_value_t = 18515, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
@@ -110,6 +114,7 @@ struct Settings {
     mtu: usize,
     events: bool,
     memory_poll: bool,
+    completions: bool,
 }
 
 /// What a run has shown.
@@ -176,6 +181,10 @@ impl Measure {
         if self.memory_poll && (operation, metric) != (Operation::Write, Metric::Lat) {
             bail!("--memory-poll is for WRITE latency: softroce perf write lat --memory-poll");
         }
+        let is_sent = matches!(operation, Operation::Send | Operation::Write);
+        if self.completions && !(is_sent && metric == Metric::Lat) {
+            bail!("--completions is for SEND and WRITE latency: softroce perf send lat --completions");
+        }
         let iters = self
             .iters
             .unwrap_or(if metric == Metric::Lat { 20_000 } else { 10_000 });
@@ -189,6 +198,7 @@ impl Measure {
             mtu: self.mtu.unwrap_or(0),
             events: self.events,
             memory_poll: self.memory_poll,
+            completions: self.completions,
         })
     }
 

@@ -130,7 +130,7 @@ impl Pair {
 }
 
 /// This very program.
-fn own() -> Command {
+pub fn own() -> Command {
     Command::new(std::env::current_exe().unwrap_or_else(|_| "softroce".into()))
 }
 

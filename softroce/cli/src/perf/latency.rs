@@ -38,6 +38,7 @@ pub fn measure<P: Provider>(
         settings: *settings,
         unsignaled: 0,
         completing: 0,
+        early: 0,
         receives: RECEIVES,
     };
     if settings.operation == Operation::Send {
@@ -105,6 +106,8 @@ struct Run {
     unsignaled: u32,
     /// WRITEs with a completion that has not been seen yet.
     completing: usize,
+    /// Answers that came before the completion of what they answer.
+    early: u32,
     /// Receives posted (SEND).
     receives: u32,
 }
@@ -130,7 +133,7 @@ impl Run {
     fn send<P: Provider>(&mut self, end: &mut Endpoint<P>, control: &mut Control, round: u32) -> Result<()> {
         end.buffer.write(self.size - 1, &[Self::mark(round)]);
         self.unsignaled += 1;
-        let signaled = self.unsignaled == SIGNAL_EVERY;
+        let signaled = self.settings.completions || self.unsignaled == SIGNAL_EVERY;
         let op = match self.settings.operation {
             Operation::Write => SendOp::Write {
                 remote: end.remote(self.slot),
@@ -146,6 +149,9 @@ impl Run {
         }
         if signaled {
             self.unsignaled = 0;
+            if self.settings.completions {
+                return self.complete(end, control);
+            }
             if self.settings.operation == Operation::Write {
                 // The peer's answer comes by memory, so these completions are ours to collect.
                 self.completing += 1;
@@ -158,6 +164,18 @@ impl Run {
         Ok(())
     }
 
+    /// Wait for the completion of the message just sent. The answer may come before it.
+    fn complete<P: Provider>(&mut self, end: &mut Endpoint<P>, control: &mut Control) -> Result<()> {
+        let mut completions = [Wc::default(); 1];
+        loop {
+            end.wait(control, &mut completions)?;
+            if completions[0].opcode != WcOpcode::Recv {
+                return Ok(());
+            }
+            self.early += 1;
+        }
+    }
+
     fn arrive<P: Provider>(
         &mut self,
         end: &mut Endpoint<P>,
@@ -168,6 +186,11 @@ impl Run {
             return self.arrive_in_memory(end, control, round);
         }
         let mut completions = [Wc::default(); 1];
+        if self.early > 0 {
+            self.early -= 1;
+            self.receives -= 1;
+            return Ok(());
+        }
         loop {
             let deadline = (!self.settings.service.is_reliable()).then(|| Instant::now() + LOST_AFTER);
             if end.wait_until(control, &mut completions, deadline)? == 0 {

@@ -114,7 +114,15 @@ impl UdpSocket {
         let sent = if count == 1 {
             // SAFETY: the header was filled in just now with pointers to live memory of `arena` and `buffer`, and
             // with their lengths; the kernel only reads them.
-            let taken = unsafe { libc::sendmsg(self.as_raw_fd(), &raw const arena.headers[0].msg_hdr, 0) };
+            // As in `receive`, not a cancellation point.
+            let taken = unsafe {
+                libc::syscall(
+                    libc::SYS_sendmsg,
+                    self.as_raw_fd(),
+                    &raw const arena.headers[0].msg_hdr,
+                    0,
+                )
+            };
             if taken < 0 { -1 } else { 1 }
         } else {
             // SAFETY: as above, for `count` headers, which is at most what the arena holds; the kernel writes
@@ -141,12 +149,13 @@ impl UdpSocket {
         let (name, name_length) = to_sockaddr(&message.to);
         // SAFETY: pointers and lengths describe `bytes` and `name`; the kernel only reads them.
         let taken = unsafe {
-            libc::sendto(
+            libc::syscall(
+                libc::SYS_sendto,
                 self.as_raw_fd(),
-                bytes.as_ptr().cast(),
+                bytes.as_ptr(),
                 bytes.len(),
                 0,
-                (&raw const name).cast(),
+                &raw const name,
                 name_length,
             )
         };
