@@ -294,3 +294,32 @@ impl Pace {
         self.bells.as_ref()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_leaves_packets_lying_is_not_given_way_to_until_its_polls_find_them() {
+        let pace = Pace::without_thread();
+        let at = |us: u64| Time::from_nanos(us * 1000);
+        let polls_at = |us| {
+            pace.polled(at(us));
+            pace.gives_way(at(us + 1))
+        };
+        assert!(polls_at(1_000));
+        pace.watch(at(1_001));
+        pace.found_by_thread(at(1_200), true);
+        assert!(!polls_at(1_210), "it was late");
+        assert!(!polls_at(2_190), "for a millisecond");
+        assert!(polls_at(2_201));
+        pace.found_by_thread(at(2_400), true);
+        assert!(!polls_at(4_390), "twice as long the next time");
+        for _ in 0..FOUND_BY_POLLS_MIN {
+            pace.found_by_poll();
+        }
+        assert!(polls_at(4_391), "its polls find what comes");
+        pace.found_by_thread(at(4_600), true);
+        assert!(polls_at(4_601), "it was held up for once");
+    }
+}

@@ -37,7 +37,7 @@ pub fn cases() -> Vec<Case> {
     };
     let sentence = |tool: &str| {
         let name = tool.replace('_', " ");
-        format!("{name} does in every combination what it does on kernel rxe, or more")
+        format!("{name} does in every combination what it does on kernel rxe or more")
     };
     tools
         .into_iter()

@@ -79,3 +79,37 @@ fn refused(combinations: &[Combination], rxe: &Record, softroce: &Record) -> Str
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::report;
+    use crate::perftest::{Record, matrix};
+
+    const BEGIN: &str = "<!-- tables: begin -->\n";
+    const END: &str = "<!-- tables: end -->";
+
+    /// With `PERFTEST_UPDATE` set, writes them there instead.
+    #[test]
+    fn the_documentation_shows_the_tables_of_the_records() {
+        let combinations = matrix().expect("the matrix is well-formed");
+        let record = |text| Record::parse(text).expect("the record is well-formed");
+        let tables = report(
+            &combinations,
+            &record(include_str!("../../data/perftest/rxe.tsv")),
+            &record(include_str!("../../data/perftest/softroce.tsv")),
+        );
+        let path = crate::program::repository().join("docs/perftest.md");
+        let text = std::fs::read_to_string(&path).expect("docs/perftest.md can be read");
+        let (before, rest) = text.split_once(BEGIN).expect("there is a mark before the tables");
+        let (shown, after) = rest.split_once(END).expect("there is a mark behind the tables");
+        if std::env::var_os("PERFTEST_UPDATE").is_some() {
+            std::fs::write(&path, format!("{before}{BEGIN}{tables}{END}{after}"))
+                .expect("docs/ can be written to");
+        } else {
+            assert_eq!(
+                shown, tables,
+                "renew docs/perftest.md with PERFTEST_UPDATE=1 and this test"
+            );
+        }
+    }
+}
