@@ -58,8 +58,9 @@ note_ignored_tests() {
 foreign=(
   tshark:tshark ibv_rc_pingpong:ibverbs-utils ib_write_lat:perftest ip:iproute2 iperf3:iperf3
   ucx_perftest:ucx-utils fi_pingpong:libfabric-bin gcc:gcc setpriv:util-linux
-  /usr/include/infiniband/verbs.h:libibverbs-dev ibstat:infiniband-diags fi_info:libfabric-bin clang:clang g++:g++
-  make:make cmake:cmake /usr/include/gtest/gtest.h:libgtest-dev objdump:binutils
+  /usr/include/infiniband/verbs.h:libibverbs-dev ibstat:infiniband-diags fi_info:libfabric-bin clang:clang
+  g++:g++ make:make cmake:cmake /usr/include/gtest/gtest.h:libgtest-dev objdump:binutils
+  valgrind:valgrind /usr/lib/debug/.build-id:libc6-dbg
   /usr/lib/python3/dist-packages/pyverbs:python3-pyverbs
 )
 install_foreign_programs() {

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use verbs_api::{CompletionChannel, CqEvent, Error, ErrorKind, Object, Refused, Result};
@@ -12,6 +12,7 @@ use verbs_api::{CompletionChannel, CqEvent, Error, ErrorKind, Object, Refused, R
 use crate::context::ContextInner;
 use crate::cq::CqShared;
 use crate::handle;
+use crate::lock::{Mutex, MutexGuard};
 use crate::os::{EventFd, poll_entry, wait_readable};
 use crate::provider::Softroce;
 
@@ -39,7 +40,7 @@ impl ChannelShared {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     /// Make room for one more completion queue.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use softroce_engine::{CompletionRing, CqId};
 use verbs_api::{CqInit, Error, Notify, Object, Refused, Result, Wc};
 
+use crate::announce;
 use crate::channel::ChannelInner;
 use crate::context::ContextInner;
 use crate::device::Shared;
@@ -132,6 +133,16 @@ impl Cq {
 }
 
 impl CqInner {
+    /// Move completions to `out`; how many.
+    #[inline]
+    fn take(&self, out: &mut [Wc]) -> usize {
+        let taken = self.ring.take(out);
+        if taken > 0 {
+            announce::taken(&raw const self.device.gate);
+        }
+        taken
+    }
+
     /// After an empty poll: be polite.
     fn found_nothing(&self) {
         let empty = self.empty.load(Ordering::Relaxed).wrapping_add(1);
@@ -209,7 +220,7 @@ impl verbs_api::CompletionQueue for Cq {
     fn poll(&self, out: &mut [Wc]) -> Result<usize> {
         let inner = &*self.inner;
         inner.device.check_owner()?;
-        let mut taken = inner.ring.take(out);
+        let mut taken = inner.take(out);
         if inner.device.mode != ProgressMode::Auto {
             return Ok(taken);
         }
@@ -222,7 +233,7 @@ impl verbs_api::CompletionQueue for Cq {
         }
         inner.from_ring.store(0, Ordering::Relaxed);
         inner.device.poll_round();
-        taken += inner.ring.take(&mut out[taken..]);
+        taken += inner.take(&mut out[taken..]);
         if taken == 0 {
             inner.found_nothing();
         } else {

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use softroce_engine::{Counters, ObjectCounts, Time};
 use verbs_api::{Error, ErrorKind, PostError, Result};
 
+use crate::announce;
 use crate::card::{Card, Done, RoundAcks};
 use crate::clock::Clock;
 use crate::fabric::{Fabric, FabricCounters};
@@ -89,6 +90,7 @@ impl Device {
         mode: ProgressMode,
         seed: u64,
     ) -> Result<Device> {
+        announce::start();
         let card = Card::new(fabric, seed);
         let pace = match mode {
             ProgressMode::Manual => Pace::without_thread(),
@@ -306,6 +308,8 @@ impl Shared {
         self.check_owner()
             .map_err(|error| PostError { posted: 0, error })?;
         let mut guard = self.gate.enter();
+        // Its completion may be taken before this thread leaves.
+        announce::given(&raw const self.gate);
         let now = self.clock.now();
         self.pace.posted(now);
         let (bytes, result) = f(&mut guard, now);
@@ -331,6 +335,7 @@ impl Shared {
         self.check_owner()
             .map_err(|error| PostError { posted: 0, error })?;
         let mut guard = self.gate.enter();
+        announce::given(&raw const self.gate);
         let result = f(&mut guard, self.clock.now());
         guard.pass_events_on(&self.pace, &mut Done::default());
         self.leave(guard);

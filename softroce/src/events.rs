@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use verbs_api::{AsyncEvent, AsyncEventGuard, EventKind, EventSource};
 
+use crate::lock::{Mutex, MutexGuard};
 use crate::os::EventFd;
 use crate::unacknowledged::Unacknowledged;
 
@@ -36,7 +37,7 @@ impl AsyncQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     /// Readable while an event waits.

@@ -15,6 +15,8 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
+use crate::announce;
+
 use sync::{AtomicBool, AtomicU32, Ordering, UnsafeCell, fence};
 
 /// Looks at the turn before a waiter goes to sleep in the kernel: about the length of a short round.
@@ -118,6 +120,7 @@ impl<T> Gate<T> {
 
     /// The mark stays as it is: this turn may belong to a verb that does no round.
     fn inside(&self) -> Guard<'_, T> {
+        announce::taken(&raw const *self);
         Guard {
             gate: self,
             value: Some(sync::Access::new(&self.value)),
@@ -125,6 +128,7 @@ impl<T> Gate<T> {
     }
 
     fn pass_on(&self) -> Left {
+        announce::given(&raw const *self);
         let turn = self.serving.load(Ordering::Relaxed);
         self.serving.store(turn.wrapping_add(1), Ordering::Release);
         fence(Ordering::SeqCst);

@@ -8,6 +8,7 @@
 //!
 //! No hand-off stands on the hot path: posting transmits, and polling receives, in the caller's thread.
 
+pub mod announce;
 pub mod clock;
 pub mod fabric;
 pub mod interfaces;
@@ -27,6 +28,7 @@ mod exit;
 mod fork;
 mod gate;
 mod handle;
+pub mod lock;
 mod mr;
 mod mw;
 mod options;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::Arc;
 
 use verbs_api::{DeviceInfo, Error, ErrorKind, Gid, Provider, Result};
 
@@ -18,6 +18,7 @@ use crate::device::{Device, WeakDevice};
 use crate::dm::Dm;
 use crate::fabric::{Fabric, Trains, UdpFabric, UdpOptions};
 use crate::fork;
+use crate::lock::Mutex;
 use crate::mr::Mr;
 use crate::mw::Mw;
 use crate::options::{Options, ProgressMode};
@@ -158,13 +159,12 @@ impl Slot {
             } => (*address, options, recording, open),
         };
         let mut open = match open.try_lock() {
-            Ok(open) => open,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Some(open) => open,
             // In a forked child the holder may be a thread of the parent, which will never let go.
-            Err(TryLockError::WouldBlock) if self.generation != fork::generation() => {
+            None if self.generation != fork::generation() => {
                 return fork::open(|| open_udp(&self.info.name, address, options, recording));
             }
-            Err(TryLockError::WouldBlock) => open.lock().unwrap_or_else(PoisonError::into_inner),
+            None => open.lock(),
         };
         // A device that was inherited through fork is the parent's: this process opens its own.
         if let Some(device) = open.upgrade().filter(|device| device.shared().is_owned()) {
@@ -194,7 +194,7 @@ impl Recording {
         }
         let generation = fork::generation();
         // A holder in the parent at the moment of a fork never lets go in the child; there the capture is left out.
-        let Ok(mut started) = self.started.try_lock() else {
+        let Some(mut started) = self.started.try_lock() else {
             return Err(Error::new(
                 ErrorKind::Again,
                 "the capture is being opened by another thread",

@@ -1,7 +1,7 @@
 //! Queue pairs.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use softroce_engine::{BindRequest, QpConfig, Time};
 use verbs_api::{
@@ -14,6 +14,7 @@ use crate::context::ContextInner;
 use crate::cq::Cq;
 use crate::device::Shared;
 use crate::events::AsyncQueue;
+use crate::lock::Mutex;
 use crate::mw::Mw;
 use crate::options::ProgressMode;
 use crate::os;

@@ -2,6 +2,8 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
+use crate::announce;
+
 /// A count that can be waited down to zero.
 #[derive(Debug, Default)]
 pub(crate) struct Unacknowledged {
@@ -18,6 +20,7 @@ impl Unacknowledged {
     /// One was acknowledged.
     pub(crate) fn acknowledge(&self) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        announce::given(&raw const *self);
         *count = count.saturating_sub(1);
         if *count == 0 {
             self.zero.notify_all();
@@ -30,5 +33,6 @@ impl Unacknowledged {
         while *count != 0 {
             count = self.zero.wait(count).unwrap_or_else(PoisonError::into_inner);
         }
+        announce::taken(&raw const *self);
     }
 }

@@ -26,6 +26,7 @@ mod rxe;
 mod targets;
 mod ucx;
 mod verbs_tools;
+mod walk;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         bandwidth::cases(),
         captures::cases(),
         verbs_tools::cases(),
+        walk::cases(),
         perftest::cases(),
         forks::cases(),
         lid_addressing::cases(),

@@ -3,9 +3,9 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use softroce::lock::Mutex;
 use verbs_api::{
     CompletionChannel as _, CompletionQueue as _, Context as _, CqEvent, CqInit, Error, Notify, Object,
     Result, Wc,
@@ -220,11 +220,7 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
         unsafe {
             *cq_context = (**cq).cq_context;
             let extra = CqHandle::extra(*cq);
-            extra
-                .unacknowledged
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(event);
+            extra.unacknowledged.lock().push(event);
         }
         Ok(Attempt::Taken)
     })
@@ -242,11 +238,7 @@ pub(crate) unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint
         for _ in 0..count {
             // SAFETY: alive while an event is unacknowledged. The lock is let go before the event: whoever waits to
             // destroy the queue may free it the moment the last event is acknowledged.
-            let event = unsafe { CqHandle::extra(cq) }
-                .unacknowledged
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .pop();
+            let event = unsafe { CqHandle::extra(cq) }.unacknowledged.lock().pop();
             let Some(event) = event else { break };
             drop(event);
         }

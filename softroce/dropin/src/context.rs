@@ -5,8 +5,9 @@ use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use softroce::lock::{Mutex, MutexGuard};
 use verbs_api::{
     AsyncEvent, AsyncEventGuard, Context as _, Error, ErrorKind, EventKind, EventSource, Object, Refused,
     Result,
@@ -73,7 +74,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Events of the queue pair `qpn` are about `pointer` from now on.
@@ -230,18 +231,26 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
             return Err(null("the context"));
         }
         // SAFETY: the caller's promise.
+        let family = Arc::as_ptr(unsafe { &ContextHandle::extra(extended(context)).shared });
+        // SAFETY: the caller's promise.
         let closed = unsafe { ContextHandle::destroy(extended(context), "the context", close) };
         match closed {
             Err(error) if error.kind() != ErrorKind::Busy => Err(error),
             Err(_) => {
                 // SAFETY: the context was left.
                 let extra = unsafe { ContextHandle::extra(extended(context)) };
-                let mut command_fd = extra.command_fd.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut command_fd = extra.command_fd.lock();
                 drop(command_fd.take());
-                Registry::this()?.leave_behind(context);
+                Registry::this()?.leave_behind(family, extended(context));
                 Ok(0)
             }
-            Ok(()) => Ok(0),
+            Ok(()) => {
+                for left in Registry::this()?.take_left_behind(family) {
+                    // SAFETY: closed before, and the device had no object left when it closed just now.
+                    unsafe { ContextHandle::destroy(left, "the context", |_| Ok(())) }?;
+                }
+                Ok(0)
+            }
         }
     })
 }

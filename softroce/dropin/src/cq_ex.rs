@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
+use softroce::announce;
 use verbs_api::{CompletionQueue as _, Context as _, Error, Result, Wc};
 use verbs_sys::convert::wc_to_c;
 use verbs_sys::*;
@@ -32,6 +33,21 @@ impl Default for Cursor {
             lock: RawMutex::INIT,
             current: UnsafeCell::default(),
         }
+    }
+}
+
+impl Cursor {
+    fn lock(&self) {
+        self.lock.lock();
+        announce::taken(&raw const *self);
+    }
+
+    /// # Safety
+    /// This thread holds the lock.
+    unsafe fn unlock(&self) {
+        announce::given(&raw const *self);
+        // SAFETY: the caller's promise.
+        unsafe { self.lock.unlock() }
     }
 }
 
@@ -92,10 +108,10 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
     }
     // SAFETY: alive; the lock is held while the cursor moves, and kept when there is a completion.
     unsafe {
-        cursor(cq).lock.lock();
+        cursor(cq).lock();
         let result = advance(cq);
         if result != 0 {
-            cursor(cq).lock.unlock();
+            cursor(cq).unlock();
         }
         result
     }
@@ -112,7 +128,7 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 /// `cq` is alive, after a successful `start_poll`.
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     // SAFETY: this thread holds the lock.
-    unsafe { cursor(cq).lock.unlock() }
+    unsafe { cursor(cq).unlock() }
 }
 
 /// The functions that read a member of the completion, in C's form.

@@ -7,12 +7,13 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::{self, null_mut};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use softroce::lock::{Mutex, MutexGuard};
 use softroce::{Options, Softroce};
 use verbs_api::{DeviceInfo, Provider, Result};
 use verbs_sys::convert::{text_from_c, text_to_c};
-use verbs_sys::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_context, ibv_device};
+use verbs_sys::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_context, ibv_device, verbs_context};
 
 use crate::entry::{self, explain, null, value};
 use crate::{DeviceContext, context, entry::pointer, faults};
@@ -33,8 +34,10 @@ pub(crate) struct Registry {
     devices: Box<[*mut ListedDevice]>,
     /// Open devices that can be imported. Closed ones are let go when another opens.
     families: Mutex<Vec<Known>>,
-    /// Contexts that were closed while something made on them was left.
-    left_behind: Mutex<Vec<usize>>,
+    /// Contexts that were closed while something made on them may have been left, with what their family shares.
+    left_behind: Mutex<Vec<(usize, usize)>>,
+    /// The parent process's, whose devices the program may hold. Also tells leak checkers that it is not lost.
+    _parents: *const Registry,
 }
 
 /// What contexts of one open device share: the first one and those that were imported from it.
@@ -88,6 +91,15 @@ impl ListedDevice {
     }
 }
 
+impl Drop for Registry {
+    fn drop(&mut self) {
+        for device in &self.devices {
+            // SAFETY: made by `ListedDevice::new`; a registry is only dropped before its devices are listed.
+            drop(unsafe { Box::from_raw(*device) });
+        }
+    }
+}
+
 impl Registry {
     /// This process's, made at the first call.
     pub(crate) fn this() -> Result<&'static Registry> {
@@ -111,13 +123,18 @@ impl Registry {
             process,
             provider,
             devices,
+            _parents: current,
             families: Mutex::default(),
             left_behind: Mutex::default(),
         }));
         let winner = match REGISTRY.compare_exchange(current, made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => made,
-            // Another thread was faster; ours holds no device open and is leaked, once.
-            Err(theirs) => theirs,
+            Err(theirs) => {
+                // Another thread was faster; ours holds no device open, and nobody has seen it.
+                // SAFETY: made above, and not handed out.
+                drop(unsafe { Box::from_raw(made) });
+                theirs
+            }
         };
         // SAFETY: as above.
         Ok(unsafe { &*winner })
@@ -126,7 +143,7 @@ impl Registry {
 
 impl Registry {
     fn families(&self) -> MutexGuard<'_, Vec<Known>> {
-        self.families.lock().unwrap_or_else(PoisonError::into_inner)
+        self.families.lock()
     }
 
     /// It can be imported from now on.
@@ -150,10 +167,21 @@ impl Registry {
             .find_map(Known::open)
     }
 
-    /// Objects point at this closed context: it stays, and can be found.
-    pub(crate) fn leave_behind(&self, context: *mut ibv_context) {
-        let mut left = self.left_behind.lock().unwrap_or_else(PoisonError::into_inner);
-        left.push(context as usize);
+    /// Objects point at this closed context: it stays, and leak checkers find where it begins.
+    pub(crate) fn leave_behind(&self, family: *const context::Shared, context: *mut verbs_context) {
+        let mut left = self.left_behind.lock();
+        left.push((family as usize, context as usize));
+    }
+
+    /// The last context of a family is closed, and nothing is left that could point at the others.
+    pub(crate) fn take_left_behind(&self, family: *const context::Shared) -> Vec<*mut verbs_context> {
+        let mut left = self.left_behind.lock();
+        let (gone, stay) = left.drain(..).partition(|(of, _)| *of == family as usize);
+        *left = stay;
+        let gone: Vec<(usize, usize)> = gone;
+        gone.into_iter()
+            .map(|(_, context)| context as *mut verbs_context)
+            .collect()
     }
 
     /// Open a device for this process alone.

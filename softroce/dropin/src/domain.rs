@@ -1,8 +1,9 @@
 //! Thread domains and parent domains: hints about who uses what, which the card has no use for.
 
 use std::ffi::c_int;
+use std::sync::Arc;
 
-use verbs_api::{Error, ProtectionDomain as _};
+use verbs_api::{Error, ErrorKind, ProtectionDomain as _, Refused};
 use verbs_sys::*;
 
 use crate::context;
@@ -10,7 +11,10 @@ use crate::entry::{number, pointer, value};
 use crate::handle::Handle;
 use crate::memory::{self, PdHandle};
 
-type TdHandle = Handle<ibv_td, ()>;
+/// The parent domains that name a thread domain hold it.
+type TdHandle = Handle<ibv_td, Arc<ThreadDomain>>;
+
+pub(crate) struct ThreadDomain;
 
 /// `alloc_td` of the second table.
 ///
@@ -29,25 +33,30 @@ pub(crate) unsafe extern "C" fn alloc_td(
         if init.comp_mask != 0 {
             return Err(Error::invalid("a thread domain has no attributes"));
         }
-        Ok(TdHandle::hand_out(ibv_td { context }, (), ()))
+        Ok(TdHandle::hand_out(ibv_td { context }, Arc::new(ThreadDomain), ()))
     })
 }
 
-/// `dealloc_td` of the second table.
+/// `dealloc_td` of the second table: EBUSY while a parent domain names it.
 ///
 /// # Safety
 /// `td` is NULL or alive, and not used afterwards.
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     // SAFETY: the caller's promise.
     number("ibv_dealloc_td", || unsafe {
-        TdHandle::destroy(td, "the thread domain", |()| Ok(()))
+        TdHandle::destroy(td, "the thread domain", |domain| {
+            Arc::try_unwrap(domain).map(drop).map_err(|object| Refused {
+                object,
+                error: Error::new(ErrorKind::Busy, "a parent domain names the thread domain"),
+            })
+        })
     })
 }
 
 /// `alloc_parent_domain` of the second table. It goes by `ibv_dealloc_pd`.
 ///
 /// # Safety
-/// `context` is NULL or open, `init` NULL or valid, its domain NULL or alive.
+/// `context` is NULL or open, `init` NULL or valid, its domains NULL or alive.
 pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     init: *mut ibv_parent_domain_init_attr,
@@ -66,10 +75,15 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
         // SAFETY: the caller's promise. The allocators are not needed: nothing lies in a program's memory.
         let below = unsafe { PdHandle::object(init.pd, "the protection domain") }?;
         let parent = below.parent_domain()?;
+        let thread = match init.td.is_null() {
+            true => None,
+            // SAFETY: the caller's promise.
+            false => Some(unsafe { TdHandle::object(init.td, "the thread domain") }?.clone()),
+        };
         // SAFETY: the caller's promise.
         unsafe {
             context::object(context)?;
-            Ok(memory::hand_out_pd(context, parent))
+            Ok(memory::hand_out_pd(context, parent, thread))
         }
     })
 }

@@ -103,11 +103,15 @@ mod handler {
         let before = unsafe { before.load(Ordering::Acquire).as_ref() };
         let handler = before.map_or(libc::SIG_DFL, |before| before.sa_sigaction);
         let wants_info = before.is_some_and(|before| before.sa_flags & libc::SA_SIGINFO != 0);
+        // SAFETY: the kernel passed it.
+        let is_fault = unsafe { (*info).si_code } > 0;
         match handler {
+            // Nobody is waiting for what somebody sent.
+            libc::SIG_IGN if !is_fault => {}
             // SAFETY: restoring the default is allowed in a handler; the fault comes again, and ends the program.
             libc::SIG_DFL | libc::SIG_IGN => unsafe {
                 libc::signal(signal, libc::SIG_DFL);
-                if (*info).si_code <= 0 {
+                if !is_fault {
                     libc::raise(signal);
                 }
             },

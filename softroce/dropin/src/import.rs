@@ -9,15 +9,16 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use softroce::lock::{Mutex, MutexGuard};
 use verbs_api::{Error, ErrorKind, MemoryRegion as _, Refused, Result};
 use verbs_sys::*;
 
 use crate::device::Registry;
 use crate::device_memory::{self, DmHandle};
 use crate::entry::{number, pointer};
-use crate::memory::{MrHandle, PdHandle};
+use crate::memory::{MrHandle, PdExtra, PdHandle};
 use crate::{Dm, Mr, Pd, context};
 
 /// What of a context can be imported.
@@ -49,7 +50,7 @@ impl<T> Default for Table<T> {
 
 impl<T> Table<T> {
     fn lock(&self) -> MutexGuard<'_, Objects<T>> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+        self.objects.lock()
     }
 
     /// Give an object a number, for as long as the entry lives.
@@ -164,7 +165,11 @@ pub(crate) unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle:
             context::exports(context)
         };
         let pd = exports.pds.find(handle, "protection domain")?;
-        Ok(PdHandle::hand_out(ibv_pd { context, handle }, pd, None))
+        Ok(PdHandle::hand_out(
+            ibv_pd { context, handle },
+            pd,
+            PdExtra::default(),
+        ))
     })
 }
 
@@ -177,7 +182,7 @@ pub(crate) unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
         // SAFETY: the caller's promise.
         unsafe {
             PdHandle::object(pd, "the protection domain")?;
-            check_imported(PdHandle::extra(pd))?;
+            check_imported(&PdHandle::extra(pd).export)?;
             PdHandle::destroy(pd, "the protection domain", give_back)
         }
     });
@@ -196,7 +201,7 @@ pub(crate) unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *
         };
         let mr = exports.mrs.find(handle, "memory region")?;
         let c = {
-            let mr = mr.lock().unwrap_or_else(PoisonError::into_inner);
+            let mr = mr.lock();
             ibv_mr {
                 context,
                 pd,

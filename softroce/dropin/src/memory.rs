@@ -1,21 +1,31 @@
 //! Protection domains and memory regions.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use softroce::lock::{Mutex, MutexGuard};
 use verbs_api::{
     Access, Advice, Context as _, Error, MemoryRegion as _, Object, ProtectionDomain as _, Refused, Result,
 };
 use verbs_sys::convert;
 use verbs_sys::*;
 
+use crate::domain::ThreadDomain;
 use crate::entry::{self, number, pointer, value};
 use crate::handle::Handle;
 use crate::import::{Export, destroy_exported};
 use crate::{Mr, Pd, context};
 
-pub(crate) type PdHandle = Handle<ibv_pd, Arc<Pd>, Option<Export<Pd>>>;
+pub(crate) type PdHandle = Handle<ibv_pd, Arc<Pd>, PdExtra>;
 pub(crate) type MrHandle = Handle<ibv_mr, Arc<Mutex<Mr>>, Option<Export<Mutex<Mr>>>>;
+
+/// What a protection domain keeps beside the provider's.
+#[derive(Default)]
+pub(crate) struct PdExtra {
+    pub(crate) export: Option<Export<Pd>>,
+    /// The thread domain that a parent domain names.
+    _thread: Option<Arc<ThreadDomain>>,
+}
 
 /// The provider's region, for this caller alone.
 ///
@@ -24,7 +34,7 @@ pub(crate) type MrHandle = Handle<ibv_mr, Arc<Mutex<Mr>>, Option<Export<Mutex<Mr
 pub(crate) unsafe fn lock<'a>(mr: *mut ibv_mr) -> Result<MutexGuard<'a, Mr>> {
     // SAFETY: the caller's promise.
     let object = unsafe { MrHandle::object(mr, "the memory region") }?;
-    Ok(object.lock().unwrap_or_else(PoisonError::into_inner))
+    Ok(object.lock())
 }
 
 /// `ibv_alloc_pd`
@@ -36,18 +46,26 @@ pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut 
         // SAFETY: the caller's promise.
         let pd = unsafe { context::object(context) }?.alloc_pd()?;
         // SAFETY: as above.
-        Ok(unsafe { hand_out_pd(context, pd) })
+        Ok(unsafe { hand_out_pd(context, pd, None) })
     })
 }
 
 /// # Safety
 /// `context` is open.
-pub(crate) unsafe fn hand_out_pd(context: *mut ibv_context, pd: Pd) -> *mut ibv_pd {
+pub(crate) unsafe fn hand_out_pd(
+    context: *mut ibv_context,
+    pd: Pd,
+    thread: Option<Arc<ThreadDomain>>,
+) -> *mut ibv_pd {
     let pd = Arc::new(pd);
     // SAFETY: the caller's promise.
     let export = unsafe { context::exports(context) }.pds.export(&pd);
     let handle = export.number;
-    PdHandle::hand_out(ibv_pd { context, handle }, pd, Some(export))
+    let extra = PdExtra {
+        export: Some(export),
+        _thread: thread,
+    };
+    PdHandle::hand_out(ibv_pd { context, handle }, pd, extra)
 }
 
 /// `ibv_dealloc_pd`
@@ -58,7 +76,7 @@ pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: the caller's promise.
     number("ibv_dealloc_pd", || unsafe {
         PdHandle::destroy(pd, "the protection domain", |object| {
-            destroy_exported(object, PdHandle::extra(pd).as_ref(), Object::destroy)
+            destroy_exported(object, PdHandle::extra(pd).export.as_ref(), Object::destroy)
         })
     })
 }
@@ -299,7 +317,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
 pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     number("ibv_dereg_mr", || {
         let destroy = |object: Mutex<Mr>| {
-            let mr = object.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let mr = object.into_inner();
             mr.destroy().map_err(|refused| Refused {
                 object: Mutex::new(refused.object),
                 error: refused.error,

@@ -188,6 +188,12 @@ unsafe fn post_gathered(object: &Qp, request: &ibv_send_wr, walk: &Walk<ibv_send
         .ok_or_else(|| walk.refuse(0, bad_list(request.num_sge)))?;
     for sge in sges {
         let part = sge.length as usize;
+        if part == 0 {
+            continue;
+        }
+        if sge.addr == 0 {
+            return Err(walk.refuse(0, Error::invalid("inline data at address 0")));
+        }
         if length + part > GATHERED_BYTES_MAX {
             let error = Error::invalid(format!(
                 "more than {GATHERED_BYTES_MAX} inline bytes in several entries"

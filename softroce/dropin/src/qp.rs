@@ -66,6 +66,12 @@ unsafe fn create(
     } else {
         SqSigType::OnRequest
     };
+    let qp_type = qp_type_from_c(init.qp_type)?;
+    if qp_type == QpType::Gsi {
+        return Err(Error::invalid(
+            "a queue pair for management datagrams (GSI) is not for programs, as the kernel has it",
+        ));
+    }
     // An XRC target stands in its XRC domain alone; the queue pair keeps this one alive, and nobody else.
     let nameless = match pd.is_null() {
         // SAFETY: the caller's promise.
@@ -75,7 +81,7 @@ unsafe fn create(
     // SAFETY: the caller's promise.
     let mut wanted = unsafe {
         QpInit::<P> {
-            qp_type: qp_type_from_c(init.qp_type)?,
+            qp_type,
             send_cq: completion::optional(init.send_cq)?,
             recv_cq: completion::optional(init.recv_cq)?,
             srq: srq::optional(init.srq)?,

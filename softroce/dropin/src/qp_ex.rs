@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
+use softroce::announce;
 use verbs_api::{Error, Payload, Result, SendFlags, SendOp, SendWr, Sge};
 use verbs_sys::*;
 
@@ -80,6 +81,19 @@ impl Builder {
             requests: UnsafeCell::default(),
         }
     }
+
+    fn lock(&self) {
+        self.lock.lock();
+        announce::taken(&raw const *self);
+    }
+
+    /// # Safety
+    /// This thread holds the lock.
+    unsafe fn unlock(&self) {
+        announce::given(&raw const *self);
+        // SAFETY: the caller's promise.
+        unsafe { self.lock.unlock() }
+    }
 }
 
 impl Requests {
@@ -106,7 +120,7 @@ unsafe fn requests<'a>(qp: *mut ibv_qp_ex) -> &'a mut Requests {
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     // SAFETY: alive; the lock is held afterwards.
     unsafe {
-        QpHandle::extra(qp.cast()).builder.lock.lock();
+        QpHandle::extra(qp.cast()).builder.lock();
         requests(qp).clear();
     }
 }
@@ -117,7 +131,7 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
     // SAFETY: this thread holds the lock.
     unsafe {
         requests(qp).clear();
-        QpHandle::extra(qp.cast()).builder.lock.unlock();
+        QpHandle::extra(qp.cast()).builder.unlock();
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::OnceLock;
 
+use softroce::announce;
 use verbs_api::{EventKind, WcStatus};
 
 /// Texts as C strings, made once.
@@ -11,11 +12,15 @@ struct Texts(OnceLock<Vec<CString>>);
 impl Texts {
     fn get(&self, code: c_int, all: impl Fn() -> Vec<&'static str>) -> *const c_char {
         let texts = self.0.get_or_init(|| {
-            all()
+            announce::start();
+            let made = all()
                 .into_iter()
                 .map(|text| CString::new(text).unwrap_or_default())
-                .collect()
+                .collect();
+            announce::given(&raw const *self);
+            made
         });
+        announce::taken(&raw const *self);
         let found = usize::try_from(code).ok().and_then(|code| texts.get(code));
         found.map_or(c"unknown".as_ptr(), |text| text.as_ptr())
     }

@@ -1,8 +1,8 @@
 //! Memory windows.
 
 use std::ffi::{c_int, c_uint};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use softroce::lock::{Mutex, MutexGuard};
 use verbs_api::{
     BindInfo, Error, MemoryWindow as _, MwType, Object, Payload, ProtectionDomain as _, QueuePair as _, RKey,
     Refused, Result, SendFlags, SendOp, SendWr,
@@ -22,7 +22,7 @@ type MwHandle = Handle<ibv_mw, Mutex<Mw>>;
 unsafe fn lock<'a>(mw: *mut ibv_mw) -> Result<MutexGuard<'a, Mw>> {
     // SAFETY: the caller's promise.
     let window = unsafe { MwHandle::object(mw, "the memory window") }?;
-    Ok(window.lock().unwrap_or_else(PoisonError::into_inner))
+    Ok(window.lock())
 }
 
 /// `alloc_mw` of the first table.
@@ -61,7 +61,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mu
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     number("ibv_dealloc_mw", || {
         let how = |object: Mutex<Mw>| {
-            let mw = object.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let mw = object.into_inner();
             mw.destroy().map_err(|refused| Refused {
                 object: Mutex::new(refused.object),
                 error: refused.error,

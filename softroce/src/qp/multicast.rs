@@ -1,16 +1,15 @@
 //! Queue pairs in multicast groups.
 
-use std::sync::{MutexGuard, PoisonError};
-
 use softroce_engine::Membership;
 use verbs_api::{Gid, Result};
 
 use super::Qp;
 use crate::card::Card;
+use crate::lock::MutexGuard;
 
 impl Qp {
     pub(super) fn lock_groups(&self) -> MutexGuard<'_, Vec<Gid>> {
-        self.shared.groups.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.groups.lock()
     }
 
     /// Attach it to a group. When the fabric cannot join, the queue pair is not attached.

@@ -2,8 +2,10 @@
 
 use std::ffi::{c_int, c_void};
 
-use verbs_api::{Capabilities, Error, LKey, RKey, RemoteAddr, Result, SendOp, Sge};
+use verbs_api::{Capabilities, Error, LKey, QueuePair as _, RKey, RemoteAddr, Result, SendOp, Sge};
 use verbs_sys::*;
+
+use crate::qp::QpHandle;
 
 use super::{Data, Op, Requests, begin, fail, requests, set, wr_abort, wr_complete, wr_start};
 
@@ -163,48 +165,75 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *co
     unsafe { set(qp, add) }
 }
 
-/// Bytes of a program that may be NULL when there are none.
+/// Add inline bytes from one place to the request begun last. Nothing beyond what the queue pair takes is looked at.
 ///
 /// # Safety
-/// `addr` is valid for `length` bytes during `'a`, unless that is 0.
-unsafe fn bytes<'a>(addr: *const c_void, length: usize) -> &'a [u8] {
-    match length {
-        0 => &[],
-        // SAFETY: the caller's promise.
-        _ => unsafe { std::slice::from_raw_parts(addr.cast(), length) },
+/// `addr` is NULL or valid for reads of `length` bytes, if those are no more than inline data may be.
+unsafe fn add_inline(
+    requests: &mut Requests,
+    room: usize,
+    addr: *const c_void,
+    length: usize,
+) -> Result<(), c_int> {
+    if length == 0 {
+        return Ok(());
     }
+    if addr.is_null() || length > room {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: not NULL, and the caller's promise.
+    let bytes = unsafe { std::slice::from_raw_parts(addr.cast::<u8>(), length) };
+    requests.inline.extend_from_slice(bytes);
+    Ok(())
 }
 
+/// Make the bytes of `parts` the data of the request begun last.
+///
 /// # Safety
-/// As [`begin`]; the bytes are valid during the call.
-unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
-    let add = |requests: &mut Requests| {
-        let before = requests.inline.len();
-        // SAFETY: the caller's promise.
-        requests.inline.extend_from_slice(unsafe { bytes(addr, length) });
-        Data::Inline(before..requests.inline.len())
-    };
+/// As [`begin`]; the parts are as in [`add_inline`].
+unsafe fn set_inline(qp: *mut ibv_qp_ex, parts: impl Iterator<Item = (*const c_void, usize)>) {
     // SAFETY: the caller's promise.
-    unsafe { set(qp, add) }
-}
-
-/// # Safety
-/// As [`begin`]; list and bytes are valid during the call.
-unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
+    let Ok(object) = (unsafe { QpHandle::object(qp.cast(), "the queue pair") }) else {
+        return;
+    };
+    let most = object.cap().max_inline_data as usize;
     let add = |requests: &mut Requests| {
         let before = requests.inline.len();
-        for i in 0..count {
+        for (addr, length) in parts {
+            let room = most - (requests.inline.len() - before);
             // SAFETY: the caller's promise.
-            let part = unsafe { *list.add(i) };
-            // SAFETY: the caller's promise.
-            requests
-                .inline
-                .extend_from_slice(unsafe { bytes(part.addr, part.length) });
+            if let Err(errno) = unsafe { add_inline(requests, room, addr, length) } {
+                fail(requests, errno);
+                break;
+            }
         }
         Data::Inline(before..requests.inline.len())
     };
     // SAFETY: the caller's promise.
     unsafe { set(qp, add) }
+}
+
+/// # Safety
+/// As [`begin`]; the bytes are valid during the call.
+unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { set_inline(qp, std::iter::once((addr.cast_const(), length))) }
+}
+
+/// # Safety
+/// As [`begin`]; list and bytes are valid during the call.
+unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
+    if list.is_null() && count > 0 {
+        // SAFETY: the caller's promise.
+        return fail(unsafe { requests(qp) }, libc::EINVAL);
+    }
+    let part = |i| {
+        // SAFETY: the caller's promise.
+        let part = unsafe { *list.add(i) };
+        (part.addr.cast_const(), part.length)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { set_inline(qp, (0..count).map(part)) }
 }
 
 const WITH_RDMA_WRITE: u64 = 1;

@@ -139,18 +139,24 @@ impl UdpSocket {
 
     /// Let `program` (classic BPF, run on the UDP payload) choose the socket among all that share the port.
     pub(in crate::fabric) fn attach_steering(&self, program: &[libc::sock_filter]) -> io::Result<()> {
-        let program = libc::sock_fprog {
-            len: program.len() as libc::c_ushort,
-            filter: program.as_ptr().cast_mut(),
-        };
-        // SAFETY: `program` describes a slice that lives across the call; the kernel copies and checks it.
+        type Description = libc::sock_fprog;
+        const LEN: usize = mem::offset_of!(Description, len);
+        const FILTER: usize = mem::offset_of!(Description, filter);
+        // As bytes, with zeroes in the padding: the kernel is handed all of it, and a struct's padding is lost when it
+        // is moved.
+        let mut described = [0; mem::size_of::<Description>()];
+        let length = (program.len() as libc::c_ushort).to_ne_bytes();
+        let filter = program.as_ptr().expose_provenance().to_ne_bytes();
+        described[LEN..LEN + length.len()].copy_from_slice(&length);
+        described[FILTER..FILTER + filter.len()].copy_from_slice(&filter);
+        // SAFETY: what is described is a slice that lives across the call; the kernel copies and checks it.
         check(unsafe {
             libc::setsockopt(
                 self.as_raw_fd(),
                 libc::SOL_SOCKET,
                 SO_ATTACH_REUSEPORT_CBPF,
-                (&raw const program).cast(),
-                mem::size_of::<libc::sock_fprog>() as libc::socklen_t,
+                described.as_ptr().cast(),
+                described.len() as libc::socklen_t,
             )
         })
         .map(drop)
