@@ -44,7 +44,7 @@ tar -xzf "$archive" -C "$prefix" --strip-components=1 || fail "$archive is no ar
 echo "$prefix/bin" >>"$GITHUB_PATH"
 echo "prefix=$prefix" >>"$GITHUB_OUTPUT"
 case ${INPUT_ENVIRONMENT:-false} in
-  true) "$prefix/bin/softroce" env >>"$GITHUB_ENV";;
+  true) "$prefix/bin/softroce" env --format github >>"$GITHUB_ENV";;
   false) ;;
   *) fail "environment is ${INPUT_ENVIRONMENT}; it can be true or false";;
 esac

@@ -56,6 +56,10 @@ pub fn cases() -> Vec<Case> {
             "the cmake example passes its own ci file where user namespaces are forbidden",
             || example(Namespaces::Forbidden),
         ),
+        Case::new(
+            "after the action programs run on softroce without more words",
+            acted,
+        ),
         Case::new("a pingpong runs where user namespaces are forbidden", forbidden),
     ]
 }
@@ -289,6 +293,24 @@ fn unpacked() -> Outcome {
     })?;
     let command = folder.join("bin/softroce");
     conversation(&[command], |words| bed.program(&bed.here, words))
+}
+
+fn acted() -> Outcome {
+    needs_program("ibv_devices", "ibverbs-utils")?;
+    let bed = Bed::loopback()?;
+    let file = bed.scratch.file("ci.yml");
+    fs::write(
+        &file,
+        "jobs:\n  test:\n    steps:\n      - uses: softroce/softroce/contrib/github-action@v0\n        \
+         with:\n          environment: true\n      - run: ibv_devices\n",
+    )?;
+    let starter: &Starter = &|words| bed.program(&bed.here, words);
+    let archive = archive()?.display().to_string();
+    let environment = [("SOFTROCE_ARCHIVE", archive.as_str())];
+    let printed = Job::new(&bed, starter, bed.scratch.path(), &environment, LIMIT)?.run(&file)?;
+    ensure(printed.contains("softroce0"), || {
+        format!("no device after the action:\n{printed}")
+    })
 }
 
 /// A pingpong of rdma-core's, both ends under this `softroce`.

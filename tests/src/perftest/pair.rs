@@ -189,10 +189,12 @@ fn is_consequence(line: &str) -> bool {
 
 /// The first line that tells of an error, if any does: rules, settings and remarks do not.
 fn first_error(text: &str) -> Option<String> {
-    const REMARKS: [&str; 6] = [
+    const REMARKS: [&str; 7] = [
         "---",
         "***",
         "WARNING",
+        // What `softroce run` says of a program that failed.
+        "softroce: ",
         "Device not recognized to implement inline feature",
         "Max msg size in UD is MTU",
         "Changing to this MTU",
