@@ -1,11 +1,11 @@
 //! Shows softroce's devices to programs that look at `/sys/class/infiniband` and `/dev/infiniband`.
 //!
 //! A small shared object that `softroce run` preloads beside the drop-in. It stands in front of those functions of the C
-//! library that take a path, and turns paths below a few places of `/sys` and `/dev` ([`places`]) into paths of a tree
-//! of real files, which `softroce run` has made and which `SOFTROCE_PATHS` names ([`root`]). No privilege is needed, and
+//! library that take a path, and turns paths below a few places of `/sys` and `/dev` (`places`) into paths of a tree
+//! of real files, which `softroce run` has made and which `SOFTROCE_PATHS` names (`root`). No privilege is needed, and
 //! no namespace: the kernel sees ordinary files of the user.
 //!
-//! What every function here keeps to ([`with_place`](place::with_place)):
+//! What every function here keeps to (`with_place`):
 //!
 //! - a path that is none of ours reaches the C library as it came, after a look at its first bytes: no allocation, no
 //!   lock, no system call, and little stack, so that signal handlers and children of `vfork` may call;
