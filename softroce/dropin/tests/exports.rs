@@ -1,13 +1,35 @@
-//! The shared object has every name that libibverbs has, under the same versions.
+//! The shared object has every name that libibverbs has, under the same versions, and what else it has is listed here.
 
 #[path = "support/common.rs"]
 mod common;
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, c_void};
+use std::process::Command;
 
 /// Of rdma-core 44: name, version node, `default` or `hidden`, …
 const EXPORTS: &str = include_str!("data/libibverbs.so.1.exports.txt");
+
+/// What is exported beyond that, each with its reason. Private names under other nodes: [`OTHER_PRIVATE_NODES`].
+const BEYOND: &[(&str, &str)] = &[
+    ("ibv_query_port_speed@@IBVERBS_1.16", "new in rdma-core 62"),
+    ("softroce_dropin", "by which the library is known as ours"),
+    (
+        "_exit",
+        "a process that leaves acknowledges first what it received",
+    ),
+    ("_Exit", "the same function under its other name"),
+];
+
+/// What the node of private functions is called in releases other than 44, for the vendor libraries of then.
+const OTHER_PRIVATE_NODES: &[&str] = &[
+    "IBVERBS_PRIVATE_25",
+    "IBVERBS_PRIVATE_33",
+    "IBVERBS_PRIVATE_57",
+    "IBVERBS_PRIVATE_59",
+    "IBVERBS_PRIVATE_64",
+    "IBVERBS_PRIVATE_65",
+];
 
 struct Library(*mut c_void);
 
@@ -79,4 +101,54 @@ fn names_of_later_releases_are_there_and_private_ones_under_all_private_versions
         "rdma-core 62"
     );
     assert!(!library.has("ibv_open_device", Some("IBVERBS_9.9")));
+}
+
+/// All that must be exported: `name@@NODE` by default, `name@NODE` for programs that were linked long ago.
+fn expected() -> BTreeSet<String> {
+    let mut expected: BTreeSet<String> = BEYOND.iter().map(|(symbol, _)| (*symbol).to_owned()).collect();
+    for line in EXPORTS.lines() {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let (name, version, visibility, kind) = (fields[0], fields[1], fields[2], fields[4]);
+        // The nodes themselves are listed, too.
+        if name == version {
+            continue;
+        }
+        let at = match visibility {
+            "default" => "@@",
+            "hidden" => "@",
+            other => panic!("{name} is {other}"),
+        };
+        expected.insert(format!("{name}{at}{version}"));
+        // Of the one private variable, a program's copy can have one version only.
+        if version == "IBVERBS_PRIVATE_34" && kind.ends_with("DF") {
+            expected.extend(OTHER_PRIVATE_NODES.iter().map(|node| format!("{name}@{node}")));
+        }
+    }
+    expected
+}
+
+#[test]
+fn nothing_else_is_exported_and_defaults_are_those_of_libibverbs() {
+    let output = Command::new("nm")
+        .args(["--dynamic", "--defined-only", "--with-symbol-versions"])
+        .arg(common::drop_in())
+        .output()
+        .expect("nm is part of binutils, as the linker is");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let exported: BTreeSet<String> = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2))
+        .map(str::to_owned)
+        .collect();
+    let expected = expected();
+    let difference = |all: &BTreeSet<String>, but: &BTreeSet<String>| -> Vec<String> {
+        all.difference(but).cloned().collect()
+    };
+    assert_eq!(
+        difference(&exported, &expected),
+        [""; 0],
+        "exported, and no one knows why"
+    );
+    assert_eq!(difference(&expected, &exported), [""; 0], "not exported");
 }

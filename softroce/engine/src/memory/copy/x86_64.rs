@@ -3,7 +3,7 @@
 //!
 //! x86 keeps stores in order and loads in order, so going up is release and acquire order.
 
-use std::arch::naked_asm;
+use std::arch::{global_asm, naked_asm};
 use std::ops::Range;
 
 use super::Outcome;
@@ -56,6 +56,9 @@ pub(in super::super) unsafe fn fetch_add(word: *mut u64, add: u64, old: &mut u64
     // SAFETY: the caller's promise; `old` is ours.
     Outcome::from_register(unsafe { softroce_fetch_add(word, add, old) })
 }
+
+// Each shared object has its own: they must not be among its dynamic symbols.
+global_asm!(".hidden __start_softroce_copy", ".hidden __stop_softroce_copy");
 
 /// The addresses of the functions below.
 pub(super) fn code_range() -> Range<usize> {
