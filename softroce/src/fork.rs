@@ -130,17 +130,21 @@ extern "C" fn parent() {
 extern "C" fn child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     let Some(registry) = REGISTRY.get() else { return };
+    let mut list = Vec::new();
     if registry.held.swap(false, Ordering::Relaxed) {
         // SAFETY: `prepare` forgot a guard before the fork; the child's copy of it is resumed only here.
-        let devices = unsafe { registry.devices.resume() };
-        for shared in devices.iter() {
-            close(shared);
-        }
+        let mut devices = unsafe { registry.devices.resume() };
+        list = std::mem::take(&mut *devices);
         std::mem::forget(devices);
+        // The list's own memory serves the child; nothing is freed here.
+        for shared in list.drain(..) {
+            close(&shared);
+            std::mem::forget(shared);
+        }
     }
-    // SAFETY: this is the only thread, and its guard is forgotten. The old list is leaked: another thread of the
-    // parent may have been about to change it.
-    unsafe { registry.devices.reset(Vec::new()) };
+    // SAFETY: this is the only thread, and its guard is forgotten. A list that was not at rest is leaked: another
+    // thread of the parent may have been about to change it.
+    unsafe { registry.devices.reset(list) };
     registry.opening_held.store(false, Ordering::Relaxed);
     // SAFETY: as above.
     unsafe { registry.opening.reset(()) };
