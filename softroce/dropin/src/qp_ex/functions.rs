@@ -79,7 +79,8 @@ unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, w
             remote: remote(rkey, addr),
         };
         begin(qp, Op::Plain(op));
-        wr_set_inline_data(qp, word.cast_mut(), WORD_BYTES);
+        // The word needs none of the queue pair's room for inline data.
+        set_inline(qp, WORD_BYTES, std::iter::once((word, WORD_BYTES)));
     }
 }
 
@@ -187,16 +188,20 @@ unsafe fn add_inline(
     Ok(())
 }
 
-/// Make the bytes of `parts` the data of the request begun last.
+/// Make the bytes of `parts` the data of the request begun last: as many as the queue pair takes, or `at_least` so many.
 ///
 /// # Safety
 /// As [`begin`]; the parts are as in [`add_inline`].
-unsafe fn set_inline(qp: *mut ibv_qp_ex, parts: impl Iterator<Item = (*const c_void, usize)>) {
+unsafe fn set_inline(
+    qp: *mut ibv_qp_ex,
+    at_least: usize,
+    parts: impl Iterator<Item = (*const c_void, usize)>,
+) {
     // SAFETY: the caller's promise.
     let Ok(object) = (unsafe { QpHandle::object(qp.cast(), "the queue pair") }) else {
         return;
     };
-    let most = object.cap().max_inline_data as usize;
+    let most = (object.cap().max_inline_data as usize).max(at_least);
     let add = |requests: &mut Requests| {
         let before = requests.inline.len();
         for (addr, length) in parts {
@@ -217,7 +222,7 @@ unsafe fn set_inline(qp: *mut ibv_qp_ex, parts: impl Iterator<Item = (*const c_v
 /// As [`begin`]; the bytes are valid during the call.
 unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
     // SAFETY: the caller's promise.
-    unsafe { set_inline(qp, std::iter::once((addr.cast_const(), length))) }
+    unsafe { set_inline(qp, 0, std::iter::once((addr.cast_const(), length))) }
 }
 
 /// # Safety
@@ -233,7 +238,7 @@ unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, l
         (part.addr.cast_const(), part.length)
     };
     // SAFETY: the caller's promise.
-    unsafe { set_inline(qp, (0..count).map(part)) }
+    unsafe { set_inline(qp, 0, (0..count).map(part)) }
 }
 
 const WITH_RDMA_WRITE: u64 = 1;
