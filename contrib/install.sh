@@ -26,6 +26,7 @@ built 755 libsoftroce_paths.so lib/softroce/libsoftroce_paths.so
 text 644 contrib/cmake/SoftroceConfig.cmake lib/cmake/Softroce/SoftroceConfig.cmake
 text 644 README.md share/doc/softroce/README.md
 text 644 docs/drop-in.md share/doc/softroce/docs/drop-in.md
+text 644 docs/pyverbs.md share/doc/softroce/docs/pyverbs.md
 text 644 LICENSE-MIT share/doc/softroce/LICENSE-MIT
 text 644 LICENSE-APACHE share/doc/softroce/LICENSE-APACHE
 packed 644 - share/doc/softroce/LICENSES-THIRD-PARTY

@@ -23,7 +23,7 @@ extern "C" fn last_words() {
 }
 
 /// Send the acknowledgements that wait, on all devices of this process: for who ends it without the handlers of `exit`.
-/// Waits for no device for long, and may be called anywhere, also in a signal handler.
+/// Waits for no device for long, and for none whose gate this very thread holds (a signal handler may have interrupted it).
 pub fn send_what_waits() {
     fork::visit_open(|shared, guard| guard.flush(shared.clock.now(), &shared.pace));
 }

@@ -25,6 +25,10 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// Counts the forks between the first process and this one. What was made in an earlier generation is a parent's.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
+/// The process whose devices the registry lists. A child of `vfork` is another one for which no handler has run: it works
+/// in its parent's memory, with descriptors of its own.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
 static REGISTRY: OnceLock<Registry> = OnceLock::new();
 
 /// The open devices of this process.
@@ -48,6 +52,7 @@ fn registry() -> Result<&'static Registry> {
         opening_held: AtomicBool::new(false),
     });
     if !WATCHING.swap(true, Ordering::AcqRel) {
+        PROCESS.store(std::process::id(), Ordering::Relaxed);
         os::at_fork(prepare, parent, child).map_err(|e| Error::system("cannot watch for forks", e))?;
     }
     Ok(registry)
@@ -129,6 +134,7 @@ extern "C" fn parent() {
 /// After the fork, in the child, whose only thread this is.
 extern "C" fn child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    PROCESS.store(std::process::id(), Ordering::Relaxed);
     let Some(registry) = REGISTRY.get() else { return };
     let mut list = Vec::new();
     if registry.held.swap(false, Ordering::Relaxed) {
@@ -170,8 +176,11 @@ fn close(shared: &Shared) {
 }
 
 /// Do something in the gate of every open device, as far as that is had soon: `exit` may have been called by a signal
-/// handler that interrupted a verb of this very thread.
+/// handler that interrupted a verb of this very thread. A child of `vfork` has no devices.
 pub(crate) fn visit_open(mut visit: impl FnMut(&Shared, &mut Card)) {
+    if PROCESS.load(Ordering::Relaxed) != std::process::id() {
+        return;
+    }
     let Some(registry) = REGISTRY.get() else { return };
     let Some(devices) = registry.devices.enter_within(PATIENCE) else {
         return;

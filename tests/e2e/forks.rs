@@ -9,7 +9,7 @@ use e2e::{Bed, Case, Outcome, Stop, compiled, program, softroce};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Each is a case of `tests/programs/forks.c`, and what it shows.
-const FORKS: [(&str, &str); 11] = [
+const FORKS: [(&str, &str); 12] = [
     ("before-open", "a program that forks first talks with its child"),
     (
         "after-open",
@@ -43,6 +43,10 @@ const FORKS: [(&str, &str); 11] = [
     (
         "leaves-at-once",
         "a child that ends by _exit right after a message has acknowledged it",
+    ),
+    (
+        "vfork-leaves",
+        "a child of vfork that closes all files and ends owes nothing for its parent",
     ),
     (
         "mid-control",

@@ -14,7 +14,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "rc.h"
 
 enum { SIZE = 8192 };
 
@@ -46,41 +46,15 @@ static struct end open_end(void)
     int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
     CHECK((end.pd = ibv_alloc_pd(end.context)) && (end.cq = ibv_create_cq(end.context, 64, NULL, NULL, 0)));
     CHECK((end.mr = ibv_reg_mr(end.pd, end.memory, SIZE, access)));
-    struct ibv_qp_init_attr init = {
-        .send_cq = end.cq,
-        .recv_cq = end.cq,
-        .cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1},
-        .qp_type = IBV_QPT_RC,
-    };
-    CHECK((end.qp = ibv_create_qp(end.pd, &init)));
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = access};
-    CHECK(ibv_modify_qp(end.qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
+    end.qp = create_rc(end.pd, end.cq, access);
     return end;
 }
 
 static void connect_to(struct end *end, const struct address *peer)
 {
-    struct ibv_qp_attr attr = {
-        .qp_state = IBV_QPS_RTR,
-        .path_mtu = IBV_MTU_1024,
-        .dest_qp_num = peer->qpn,
-        .max_dest_rd_atomic = 1,
-        .min_rnr_timer = 1,
-        .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = peer->gid, .hop_limit = 1}},
-    };
-    CHECK(ibv_modify_qp(end->qp, &attr,
-                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
-    attr = (struct ibv_qp_attr){
-        .qp_state = IBV_QPS_RTS,
-        .timeout = 10, /* 4 ms */
-        .retry_cnt = 3,
-        .rnr_retry = is("hang") ? 7 : 2,
-        .max_rd_atomic = 1,
-    };
-    CHECK(ibv_modify_qp(end->qp, &attr,
-                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                            IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+    struct patience patience = {
+        .min_rnr_timer = 1, .timeout = 10 /* 4 ms */, .retry_cnt = 3, .rnr_retry = is("hang") ? 7 : 2};
+    connect_rc(end->qp, peer->qpn, peer->gid, patience);
 }
 
 static struct address address_of(const struct end *end)

@@ -16,188 +16,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "conversation.h"
 
 extern char **environ;
 static const char *own_path;
-
-/* ---------------------------------------------------------------- one end of a connection */
-
-enum { SIZE = 5000, PATIENCE_S = 20 };
-
-struct end {
-    struct ibv_context *context;
-    struct ibv_pd *pd;
-    struct ibv_comp_channel *channel;
-    struct ibv_cq *cq;
-    struct ibv_qp *qp;
-    struct ibv_mr *mr;
-    uint8_t *memory; /* SIZE bytes to send, then SIZE bytes to receive into */
-    int sent, received; /* completions that nobody has waited for yet */
-};
-
-struct address {
-    uint32_t qpn;
-    union ibv_gid gid;
-};
-
-static struct end open_end(void)
-{
-    struct end end = {.context = open_device(), .memory = malloc(2 * SIZE)};
-    CHECK((end.pd = ibv_alloc_pd(end.context)) && (end.channel = ibv_create_comp_channel(end.context)));
-    CHECK((end.cq = ibv_create_cq(end.context, 64, NULL, end.channel, 0)));
-    CHECK((end.mr = ibv_reg_mr(end.pd, end.memory, 2 * SIZE, IBV_ACCESS_LOCAL_WRITE)));
-    struct ibv_qp_init_attr init = {
-        .send_cq = end.cq,
-        .recv_cq = end.cq,
-        .cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1},
-        .qp_type = IBV_QPT_RC,
-    };
-    CHECK((end.qp = ibv_create_qp(end.pd, &init)));
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
-    CHECK(ibv_modify_qp(end.qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
-    return end;
-}
-
-static void close_end(struct end *end)
-{
-    CHECK(ibv_destroy_qp(end->qp) == 0 && ibv_dereg_mr(end->mr) == 0 && ibv_destroy_cq(end->cq) == 0);
-    CHECK(ibv_destroy_comp_channel(end->channel) == 0 && ibv_dealloc_pd(end->pd) == 0);
-    CHECK(ibv_close_device(end->context) == 0);
-    free(end->memory);
-}
-
-static struct address address_of(const struct end *end)
-{
-    struct address own = {.qpn = end->qp->qp_num};
-    CHECK(ibv_query_gid(end->context, 1, 0, &own.gid) == 0);
-    return own;
-}
-
-static void post_receive(struct end *end)
-{
-    struct ibv_sge sge = {.addr = (uintptr_t)end->memory + SIZE, .length = SIZE, .lkey = end->mr->lkey};
-    struct ibv_recv_wr request = {.sg_list = &sge, .num_sge = 1}, *bad;
-    CHECK(ibv_post_recv(end->qp, &request, &bad) == 0);
-}
-
-static void join_peer(struct end *end, const struct address *peer)
-{
-    struct ibv_qp_attr attr = {
-        .qp_state = IBV_QPS_RTR,
-        .path_mtu = IBV_MTU_1024,
-        .dest_qp_num = peer->qpn,
-        .max_dest_rd_atomic = 1,
-        .min_rnr_timer = 12,
-        .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = peer->gid, .hop_limit = 64}},
-    };
-    CHECK(ibv_modify_qp(end->qp, &attr,
-                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
-    struct ibv_qp_attr ready = {
-        .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
-    CHECK(ibv_modify_qp(end->qp, &ready,
-                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                            IBV_QP_MAX_QP_RD_ATOMIC) == 0);
-    post_receive(end);
-}
-
-/* Towards the end that another process describes through a socket. */
-static void connect_end(struct end *end, int socket)
-{
-    struct address own = address_of(end), peer;
-    CHECK(write(socket, &own, sizeof own) == sizeof own && read(socket, &peer, sizeof peer) == sizeof peer);
-    join_peer(end, &peer);
-    char mark = 1;
-    CHECK(write(socket, &mark, 1) == 1 && read(socket, &mark, 1) == 1);
-}
-
-/* Polls until the counter shows a completion of its kind, and takes it off. */
-static void await_one(struct end *end, int *counter)
-{
-    struct ibv_wc wc;
-    time_t until = time(NULL) + PATIENCE_S;
-    while (*counter == 0) {
-        int count = ibv_poll_cq(end->cq, 1, &wc);
-        CHECK(count >= 0 && time(NULL) < until);
-        if (count == 0)
-            continue;
-        if (wc.status != IBV_WC_SUCCESS)
-            fprintf(stderr, "process %d: a completion says %s\n", getpid(), ibv_wc_status_str(wc.status));
-        CHECK(wc.status == IBV_WC_SUCCESS);
-        ++*(wc.opcode == IBV_WC_RECV ? &end->received : &end->sent);
-    }
-    --*counter;
-}
-
-static uint8_t pattern(uint32_t round, size_t at)
-{
-    return (uint8_t)(round * 31 + at * 7 + at / 256);
-}
-
-static void send_round(struct end *end, uint32_t round)
-{
-    for (size_t i = 0; i < SIZE; i++)
-        end->memory[i] = pattern(round, i);
-    struct ibv_sge sge = {.addr = (uintptr_t)end->memory, .length = SIZE, .lkey = end->mr->lkey};
-    struct ibv_send_wr request = {
-        .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
-    CHECK(ibv_post_send(end->qp, &request, &bad) == 0);
-}
-
-static void check_round(struct end *end, uint32_t round)
-{
-    for (size_t i = 0; i < SIZE; i++)
-        CHECK(end->memory[SIZE + i] == pattern(round, i));
-    memset(end->memory + SIZE, 0, SIZE);
-    post_receive(end);
-}
-
-/* One message there and one back, of which every byte is checked. */
-static void ask(struct end *end, uint32_t round)
-{
-    send_round(end, round);
-    await_one(end, &end->received);
-    check_round(end, ~round);
-    await_one(end, &end->sent);
-}
-
-static void answer(struct end *end, uint32_t round)
-{
-    await_one(end, &end->received);
-    check_round(end, round);
-    send_round(end, ~round);
-    await_one(end, &end->sent);
-}
-
-/* Over a queue pair that is connected to itself. */
-static void ask_itself(struct end *end, uint32_t round)
-{
-    send_round(end, round);
-    await_one(end, &end->received);
-    check_round(end, round);
-    await_one(end, &end->sent);
-}
-
-static void join_itself(struct end *end)
-{
-    struct address own = address_of(end);
-    join_peer(end, &own);
-}
-
-enum { ROUNDS = 50 };
-
-/* Opens an end of its own, and asks or answers. Both ends close only when both are done. */
-static void converse(int socket, void (*part)(struct end *, uint32_t))
-{
-    struct end end = open_end();
-    connect_end(&end, socket);
-    for (uint32_t round = 0; round < ROUNDS; round++)
-        part(&end, round);
-    char mark = 1;
-    CHECK(write(socket, &mark, 1) == 1 && read(socket, &mark, 1) == 1);
-    close_end(&end);
-}
 
 /* ---------------------------------------------------------------- processes */
 
@@ -556,6 +378,39 @@ static void child_leaves_at_once(void)
     }
 }
 
+/* A child of vfork works in its parent's memory, with files of its own: its end is not the end of its parent's devices,
+ * and what they owe is sent by them. Programs that start others close files first, and leave when there is no such
+ * program. */
+static void vfork_leaves(void)
+{
+    /* The lost acknowledgement that shows is not asked for again. */
+    struct patience no_patience = {.min_rnr_timer = 12, .timeout = 19 /* 2 s */, .rnr_retry = 7};
+    for (int i = 0; i < 20; i++) {
+        int sockets[2];
+        pair(sockets);
+        pid_t peer = checked_fork();
+        struct end end = open_end();
+        connect_with(&end, sockets[peer == 0], no_patience);
+        for (uint32_t round = 0; round < 300; round++)
+            (peer == 0 ? ask : answer)(&end, round);
+        if (peer == 0) {
+            send_round(&end, 300);
+            await_one(&end, &end.sent);
+            exit(0);
+        }
+        await_one(&end, &end.received);
+        pid_t child = vfork();
+        if (child == 0) {
+            close_range(3, ~0U, 0);
+            _exit(0);
+        }
+        CHECK(child > 0);
+        expect_success(child);
+        expect_success(peer);
+        close_end(&end);
+    }
+}
+
 static atomic_int stop_control;
 
 static void *control_verbs(void *unused)
@@ -615,6 +470,7 @@ int main(int count, char **words)
         {"fork-init", fork_init_called},  {"inherited", inherited},     {"grandchild", grandchild},
         {"exec", fork_and_exec},          {"spawn", spawn},             {"daemon", becomes_daemon},
         {"mid-control", mid_control},     {"leaves-at-once", child_leaves_at_once},
+        {"vfork-leaves", vfork_leaves},
     };
     own_path = words[0];
     /* A process that hangs is killed, and its parent tells. */

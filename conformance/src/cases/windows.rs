@@ -245,13 +245,26 @@ fn freed<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 pub(super) struct BadBind {
     pub(super) what: &'static str,
     /// The rights of the region.
-    pub(super) region: Access,
+    region: Access,
     /// What of the region the window is to open.
-    pub(super) range: Range<usize>,
+    range: Range<usize>,
     /// The rights that the window asks for.
-    pub(super) access: Access,
+    access: Access,
     /// Whether the region stands in another domain than the window.
-    pub(super) is_foreign: bool,
+    is_foreign: bool,
+}
+
+impl BadBind {
+    /// The region to bind to, at `own` end or in the domain of the `foreign` one.
+    pub(super) fn region<P: Provider>(&self, own: &Node<P>, foreign: &Node<P>) -> Result<Region<P>, Failure> {
+        let owner = if self.is_foreign { foreign } else { own };
+        owner.region(128, self.region)
+    }
+
+    /// The bind itself.
+    pub(super) fn of<'a, P: Provider>(&self, region: &'a Region<P>) -> BindInfo<'a, P> {
+        part(region, self.range.clone(), self.access)
+    }
 }
 
 pub(super) fn bad_bind_attempts() -> [BadBind; 5] {
@@ -290,21 +303,14 @@ pub(super) fn bad_bind_attempts() -> [BadBind; 5] {
 
 fn bad_binds<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let foreign = scene.node(Side::Right, &Setup::default())?;
-    for BadBind {
-        what,
-        region,
-        range,
-        access,
-        is_foreign,
-    } in bad_bind_attempts()
-    {
+    for attempt in bad_bind_attempts() {
+        let what = attempt.what;
         let pair = scene.pair(&Setup::default())?;
         let right = &pair.right;
-        let owner = if is_foreign { &foreign } else { right };
-        let far = owner.region(128, region)?;
+        let far = attempt.region(right, &foreign)?;
         let mut mw = right.pd.alloc_mw(MwType::Type1)?;
         let key = mw.rkey();
-        match right.qp.bind_mw(&mut mw, 1, &part(&far, range, access), true) {
+        match right.qp.bind_mw(&mut mw, 1, &attempt.of(&far), true) {
             // Refused at once: the queue pair is as before.
             Err(error) => {
                 check!(

@@ -5,7 +5,7 @@ use verbs_api::{
     SendWr, WcOpcode, WcStatus,
 };
 
-use super::windows::{BadBind, bad_bind_attempts, bindable, part, rights, through};
+use super::windows::{bad_bind_attempts, bindable, part, rights, through};
 use crate::case::Case;
 use crate::outcome::{CaseResult, Failure};
 use crate::pair::{Pair, Region, Setup, full_access, pattern, read, same_bytes, write};
@@ -234,22 +234,14 @@ fn bound_twice<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 
 fn bad_binds<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let foreign = scene.node(Side::Right, &Setup::default())?;
-    for BadBind {
-        what,
-        region,
-        range,
-        access,
-        is_foreign,
-    } in bad_bind_attempts()
-    {
+    for attempt in bad_bind_attempts() {
         let pair = scene.pair(&Setup::default())?;
-        let owner = if is_foreign { &foreign } else { &pair.right };
-        let far = owner.region(128, region)?;
+        let far = attempt.region(&pair.right, &foreign)?;
         let mw = pair.right.pd.alloc_mw(MwType::Type2)?;
         let rkey = next_key(mw.rkey());
-        let bind = part(&far, range, access);
+        let bind = attempt.of(&far);
         let op = SendOp::BindMw { mw: &mw, rkey, bind };
-        fails(scene, &pair, op, &[WcStatus::MwBindErr], what)?;
+        fails(scene, &pair, op, &[WcStatus::MwBindErr], attempt.what)?;
     }
     Ok(())
 }

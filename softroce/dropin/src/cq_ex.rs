@@ -3,13 +3,9 @@
 //! From a successful `start_poll` to `end_poll` the queue belongs to one thread: a lock is held in between, as in the
 //! libraries of cards.
 
-use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use parking_lot::RawMutex;
-use parking_lot::lock_api::RawMutex as _;
-use softroce::announce;
 use verbs_api::{CompletionQueue as _, Context as _, Error, Result, Wc};
 use verbs_sys::convert::wc_to_c;
 use verbs_sys::*;
@@ -17,39 +13,10 @@ use verbs_sys::*;
 use crate::completion::{self, CqHandle};
 use crate::context;
 use crate::entry::{self, place, pointer};
+use crate::spanning::Spanning;
 
-/// The completion that is being read.
-pub(crate) struct Cursor {
-    lock: RawMutex,
-    current: UnsafeCell<Wc>,
-}
-
-// SAFETY: `current` is only touched by the thread that holds `lock`.
-unsafe impl Sync for Cursor {}
-
-impl Default for Cursor {
-    fn default() -> Self {
-        Cursor {
-            lock: RawMutex::INIT,
-            current: UnsafeCell::default(),
-        }
-    }
-}
-
-impl Cursor {
-    fn lock(&self) {
-        self.lock.lock();
-        announce::taken(&raw const *self);
-    }
-
-    /// # Safety
-    /// This thread holds the lock.
-    unsafe fn unlock(&self) {
-        announce::given(&raw const *self);
-        // SAFETY: the caller's promise.
-        unsafe { self.lock.unlock() }
-    }
-}
+/// The completion that is being read, from a successful `start_poll` to `end_poll`.
+pub(crate) type Cursor = Spanning<Wc>;
 
 /// A struct without functions, nor anything else.
 pub(crate) fn empty() -> ibv_cq_ex {
@@ -76,7 +43,7 @@ unsafe fn advance(cq: *mut ibv_cq_ex) -> c_int {
         let (object, current) = unsafe {
             (
                 CqHandle::object(cq.cast(), "the completion queue")?,
-                &mut *cursor(cq).current.get(),
+                cursor(cq).value(),
             )
         };
         let mut wc = [Wc::default()];
@@ -139,7 +106,7 @@ macro_rules! readers {
             /// `cq` is alive, after a successful `start_poll`.
             unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $ty {
                 // SAFETY: this thread holds the lock.
-                wc_to_c(unsafe { &*cursor(cq).current.get() }).$member
+                wc_to_c(unsafe { cursor(cq).value() }).$member
             }
         )*
     };
@@ -169,7 +136,7 @@ unsafe extern "C" fn read_slid(_cq: *mut ibv_cq_ex) -> u32 {
 /// As the others.
 unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
     // SAFETY: this thread holds the lock.
-    unsafe { (*cursor(cq).current.get()).timestamp_ns }
+    unsafe { cursor(cq).value().timestamp_ns }
 }
 
 /// Nanoseconds since 1970.
@@ -179,7 +146,7 @@ unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
 unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
     // SAFETY: as above; the context is open while a queue on it lives.
     let (stamp, now) = unsafe {
-        let stamp = (*cursor(cq).current.get()).timestamp_ns;
+        let stamp = cursor(cq).value().timestamp_ns;
         (
             stamp,
             context::object((*cq).context).and_then(|context| context.clock_ns()),

@@ -127,7 +127,7 @@ fn hand_out(context: *mut ibv_context, mut c: ibv_qp_ex, qp: Qp, sq_sig: SqSigTy
     c.qp_base.qp_type = qp.qp_type() as c_int;
     let extra = QpExtra {
         sq_sig,
-        builder: Builder::new(),
+        builder: Builder::default(),
     };
     let pointer = ExHandle::hand_out(c, qp, extra).cast::<ibv_qp>();
     // SAFETY: the context is open while a queue pair on it lives.

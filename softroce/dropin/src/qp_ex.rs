@@ -4,13 +4,9 @@
 //! From `wr_start` to `wr_complete` or `wr_abort` the builder belongs to one thread: a lock is held in between, as in
 //! the libraries of cards.
 
-use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::ops::Range;
 
-use parking_lot::RawMutex;
-use parking_lot::lock_api::RawMutex as _;
-use softroce::announce;
 use verbs_api::{Error, Payload, Result, SendFlags, SendOp, SendWr, Sge};
 use verbs_sys::*;
 
@@ -18,25 +14,19 @@ use crate::datagram::AhHandle;
 use crate::entry::{number, set_errno};
 use crate::post::{Batch, CHUNK};
 use crate::qp::QpHandle;
+use crate::spanning::Spanning;
 use crate::{P, Qp, window};
 
 mod functions;
 
 pub(crate) use functions::set_functions;
 
-/// Requests in the making.
-pub(crate) struct Builder {
-    lock: RawMutex,
-    requests: UnsafeCell<Requests>,
-}
+/// Requests in the making, from `wr_start` to `wr_complete` or `wr_abort`.
+pub(crate) type Builder = Spanning<Requests>;
 
-// SAFETY: `requests` is only touched by the thread that holds `lock`.
-unsafe impl Sync for Builder {}
-// SAFETY: nothing in it belongs to a thread.
-unsafe impl Send for Builder {}
-
+/// What was made so far.
 #[derive(Default)]
-struct Requests {
+pub(crate) struct Requests {
     list: Vec<Request>,
     /// Entries of all requests, one after another.
     sges: Vec<Sge>,
@@ -45,6 +35,9 @@ struct Requests {
     /// The first mistake; posting then fails with it.
     error: Option<c_int>,
 }
+
+// SAFETY: the pointers in it are of objects that C shares among its threads; nothing belongs to a thread.
+unsafe impl Send for Requests {}
 
 struct Request {
     wr_id: u64,
@@ -74,28 +67,6 @@ enum Data {
     Inline(Range<usize>),
 }
 
-impl Builder {
-    pub(crate) fn new() -> Self {
-        Builder {
-            lock: RawMutex::INIT,
-            requests: UnsafeCell::default(),
-        }
-    }
-
-    fn lock(&self) {
-        self.lock.lock();
-        announce::taken(&raw const *self);
-    }
-
-    /// # Safety
-    /// This thread holds the lock.
-    unsafe fn unlock(&self) {
-        announce::given(&raw const *self);
-        // SAFETY: the caller's promise.
-        unsafe { self.lock.unlock() }
-    }
-}
-
 impl Requests {
     /// Forget everything, keeping the room.
     fn clear(&mut self) {
@@ -112,7 +83,7 @@ impl Requests {
 /// `qp` is alive, and this thread is between `wr_start` and its end.
 unsafe fn requests<'a>(qp: *mut ibv_qp_ex) -> &'a mut Requests {
     // SAFETY: the caller's promise: the lock makes the reference the only one.
-    unsafe { &mut *QpHandle::extra(qp.cast()).builder.requests.get() }
+    unsafe { QpHandle::extra(qp.cast()).builder.value() }
 }
 
 /// # Safety
