@@ -54,16 +54,50 @@ pub struct Part {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // The fields are those of verbs_api::SendOp.
 pub enum Operation {
-    Send { imm: Option<u32> },
-    SendWithInvalidate { rkey: u32 },
-    SendTo { qpn: u32, qkey: u32, imm: Option<u32> },
-    Write { addr: u64, rkey: u32, imm: Option<u32> },
-    Read { addr: u64, rkey: u32 },
-    CompareSwap { addr: u64, rkey: u32, compare: u64, swap: u64 },
-    FetchAdd { addr: u64, rkey: u32, add: u64 },
-    AtomicWrite { addr: u64, rkey: u32 },
-    LocalInvalidate { rkey: u32 },
-    BindMw { window: String, rkey: u32, part: Part, access: u32 },
+    Send {
+        imm: Option<u32>,
+    },
+    SendWithInvalidate {
+        rkey: u32,
+    },
+    SendTo {
+        qpn: u32,
+        qkey: u32,
+        imm: Option<u32>,
+    },
+    Write {
+        addr: u64,
+        rkey: u32,
+        imm: Option<u32>,
+    },
+    Read {
+        addr: u64,
+        rkey: u32,
+    },
+    CompareSwap {
+        addr: u64,
+        rkey: u32,
+        compare: u64,
+        swap: u64,
+    },
+    FetchAdd {
+        addr: u64,
+        rkey: u32,
+        add: u64,
+    },
+    AtomicWrite {
+        addr: u64,
+        rkey: u32,
+    },
+    LocalInvalidate {
+        rkey: u32,
+    },
+    BindMw {
+        window: String,
+        rkey: u32,
+        part: Part,
+        access: u32,
+    },
 }
 
 /// A send request.
@@ -97,19 +131,52 @@ pub struct Change {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum Call {
-    CreateQp { name: String, plan: QpPlan },
-    CreateMr { name: String, length: u64, access: u32 },
-    CreateMw { name: String },
-    CreateSrq { name: String, max_wr: u32, limit: u32 },
-    Send { qp: String, plan: SendPlan },
-    Receive { queue: String, id: u64, parts: Vec<Part> },
-    Modify { qp: String, change: Change },
-    Destroy { name: String },
-    State { qp: String },
+    CreateQp {
+        name: String,
+        plan: QpPlan,
+    },
+    CreateMr {
+        name: String,
+        length: u64,
+        access: u32,
+    },
+    CreateMw {
+        name: String,
+    },
+    CreateSrq {
+        name: String,
+        max_wr: u32,
+        limit: u32,
+    },
+    Send {
+        qp: String,
+        plan: SendPlan,
+    },
+    Receive {
+        queue: String,
+        id: u64,
+        parts: Vec<Part>,
+    },
+    Modify {
+        qp: String,
+        change: Change,
+    },
+    Destroy {
+        name: String,
+    },
+    State {
+        qp: String,
+    },
     Poll,
     Events,
-    ReadMemory { part: Part },
-    WriteMemory { region: String, from: u64, bytes: Vec<u8> },
+    ReadMemory {
+        part: Part,
+    },
+    WriteMemory {
+        region: String,
+        from: u64,
+        bytes: Vec<u8>,
+    },
 }
 
 /// A completion; status and opcode by their numbers in C.
@@ -139,13 +206,25 @@ pub struct Event {
 #[allow(missing_docs)]
 pub enum Reply {
     Done,
-    Qp { qpn: u32, gid: [u8; 16] },
-    Mr { addr: u64, lkey: u32, rkey: u32 },
-    Mw { rkey: u32 },
+    Qp {
+        qpn: u32,
+        gid: [u8; 16],
+    },
+    Mr {
+        addr: u64,
+        lkey: u32,
+        rkey: u32,
+    },
+    Mw {
+        rkey: u32,
+    },
     Completions(Vec<Completion>),
     Events(Vec<Event>),
     State(u32),
     Bytes(Vec<u8>),
     /// A verb said no.
-    Refused { errno: i32, message: String },
+    Refused {
+        errno: i32,
+        message: String,
+    },
 }

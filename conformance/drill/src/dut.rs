@@ -96,22 +96,16 @@ impl<P: Provider> LocalDut<P> {
         }
         match call {
             Call::CreateQp { name, plan } => self.create_qp(name, plan),
-            Call::CreateMr {
-                name,
-                length,
-                access,
-            } => self.create_mr(name, *length, Access::from_bits_truncate(*access)),
+            Call::CreateMr { name, length, access } => {
+                self.create_mr(name, *length, Access::from_bits_truncate(*access))
+            }
             Call::CreateMw { name } => {
                 let window = self.pd.alloc_mw(MwType::Type2)?;
                 let rkey = window.rkey().0;
                 self.windows.insert(name.clone(), window);
                 Ok(Reply::Mw { rkey })
             }
-            Call::CreateSrq {
-                name,
-                max_wr,
-                limit,
-            } => {
+            Call::CreateSrq { name, max_wr, limit } => {
                 let srq = self.pd.create_srq(&SrqInit {
                     max_wr: *max_wr,
                     max_sge: 4,
@@ -133,11 +127,7 @@ impl<P: Provider> LocalDut<P> {
                 let range = self.range(part)?;
                 Ok(Reply::Bytes(self.region(&part.region)?.buffer.to_vec(range)))
             }
-            Call::WriteMemory {
-                region,
-                from,
-                bytes,
-            } => {
+            Call::WriteMemory { region, from, bytes } => {
                 let part = Part {
                     region: region.clone(),
                     from: *from,
@@ -293,9 +283,10 @@ impl<P: Provider> LocalDut<P> {
             },
             QpState::Rtr if connected => QpAttr {
                 av: Some(self.vector(plan)),
-                path_mtu: Some(Mtu::from_bytes(plan.mtu as usize).ok_or_else(|| {
-                    Error::invalid(format!("{} is no path MTU", plan.mtu))
-                })?),
+                path_mtu: Some(
+                    Mtu::from_bytes(plan.mtu as usize)
+                        .ok_or_else(|| Error::invalid(format!("{} is no path MTU", plan.mtu)))?,
+                ),
                 dest_qpn: Some(plan.dest_qpn),
                 rq_psn: Some(plan.rq_psn),
                 max_dest_rd_atomic: reliable.then_some(plan.max_dest_rd_atomic),
@@ -343,7 +334,10 @@ impl<P: Provider> LocalDut<P> {
             Operation::Send { imm } => SendOp::Send { imm: *imm },
             Operation::SendWithInvalidate { rkey } => SendOp::SendWithInvalidate { rkey: RKey(*rkey) },
             Operation::SendTo { qpn, qkey, imm } => SendOp::SendTo {
-                ah: qp.ah.as_ref().ok_or_else(|| Error::invalid("no datagram queue pair"))?,
+                ah: qp
+                    .ah
+                    .as_ref()
+                    .ok_or_else(|| Error::invalid("no datagram queue pair"))?,
                 remote_qpn: *qpn,
                 remote_qkey: *qkey,
                 imm: *imm,
@@ -432,7 +426,11 @@ impl<P: Provider> LocalDut<P> {
         let done = remove(&mut self.qps, name, |Qp { qp, plan, ah }| {
             (qp, Box::new(move |qp| Qp { qp, plan, ah }))
         })
-        .or_else(|| remove(&mut self.windows, name, |window| (window, Box::new(|window| window))))
+        .or_else(|| {
+            remove(&mut self.windows, name, |window| {
+                (window, Box::new(|window| window))
+            })
+        })
         .or_else(|| {
             remove(&mut self.regions, name, |Region { mr, buffer }| {
                 (mr, Box::new(move |mr| Region { mr, buffer }))
@@ -441,7 +439,9 @@ impl<P: Provider> LocalDut<P> {
         .or_else(|| remove(&mut self.srqs, name, |srq| (srq, Box::new(|srq| srq))));
         match done {
             Some(done) => done.map(|()| Reply::Done),
-            None => Err(Error::invalid(format!("nothing called {name} is there (any more)"))),
+            None => Err(Error::invalid(format!(
+                "nothing called {name} is there (any more)"
+            ))),
         }
     }
 

@@ -84,7 +84,10 @@ impl Lexer<'_> {
             Some(c) if is_word_start(c) => Token::Word(self.word()),
             Some(c) => self.sign().ok_or_else(|| {
                 self.at += 1;
-                Problem::new(self.span_from(start), format!("the character {c:?} means nothing here"))
+                Problem::new(
+                    self.span_from(start),
+                    format!("the character {c:?} means nothing here"),
+                )
             })?,
         };
         Ok(Some(Located {
@@ -112,7 +115,10 @@ impl Lexer<'_> {
         self.at += 1;
         let text = self.take_while(|c| c != '"');
         if self.peek(0).is_none() {
-            return Err(Problem::new(self.span_from(start), "the closing quote is missing"));
+            return Err(Problem::new(
+                self.span_from(start),
+                "the closing quote is missing",
+            ));
         }
         self.at += 1;
         Ok(Token::Text(text))
@@ -122,7 +128,9 @@ impl Lexer<'_> {
         let start = self.at;
         if self.peek(0) == Some('0') && matches!(self.peek(1), Some('x' | 'X')) {
             self.at += 2;
-            let digits = self.take_while(|c| c.is_ascii_hexdigit() || c == '_').replace('_', "");
+            let digits = self
+                .take_while(|c| c.is_ascii_hexdigit() || c == '_')
+                .replace('_', "");
             return u64::from_str_radix(&digits, 16).map(Token::Number).map_err(|_| {
                 Problem::new(
                     self.span_from(start),
@@ -130,7 +138,9 @@ impl Lexer<'_> {
                 )
             });
         }
-        let whole = self.take_while(|c| c.is_ascii_digit() || c == '_').replace('_', "");
+        let whole = self
+            .take_while(|c| c.is_ascii_digit() || c == '_')
+            .replace('_', "");
         let mut fraction = String::new();
         if self.peek(0) == Some('.') && self.peek(1).is_some_and(|c| c.is_ascii_digit()) {
             self.at += 1;
@@ -142,9 +152,17 @@ impl Lexer<'_> {
             Some((_, scale)) => *scale,
             None if unit.is_empty() && fraction.is_empty() => 1,
             None if unit.is_empty() => {
-                return Err(problem(self, "a number with a fraction needs a unit: ns, us, ms or s".into()));
+                return Err(problem(
+                    self,
+                    "a number with a fraction needs a unit: ns, us, ms or s".into(),
+                ));
             }
-            None => return Err(problem(self, format!("no unit {unit:?}; times have ns, us, ms or s"))),
+            None => {
+                return Err(problem(
+                    self,
+                    format!("no unit {unit:?}; times have ns, us, ms or s"),
+                ));
+            }
         };
         scaled(&whole, &fraction, scale)
             .map(Token::Number)
@@ -205,7 +223,10 @@ mod tests {
                 Token::Sign("]"),
             ]
         );
-        assert_eq!(only("0.64ms 4.096us"), vec![Token::Number(640_000), Token::Number(4_096)]);
+        assert_eq!(
+            only("0.64ms 4.096us"),
+            vec![Token::Number(640_000), Token::Number(4_096)]
+        );
         assert_eq!(only("M.rkey"), vec![Token::Word("M.rkey".into())]);
         assert_eq!(only("0xAB_cd"), vec![Token::Number(0xabcd)]);
     }

@@ -392,7 +392,9 @@ mod tests {
         let items: Vec<Item> = read.items.into_iter().map(|i| i.item).collect();
         assert_eq!(items[0], Item::Word("A".into()));
         assert_eq!(items[1], Item::Value(Expression::Number(1)));
-        assert!(matches!(&items[2], Item::Named(name, Named::Value(Expression::Product(..))) if name == "len"));
+        assert!(
+            matches!(&items[2], Item::Named(name, Named::Value(Expression::Product(..))) if name == "len")
+        );
         assert!(matches!(&items[3], Item::Slice(slice) if slice.region == "M"));
         assert_eq!(items[4], Item::Not("signaled".into()));
         assert!(matches!(
@@ -426,6 +428,11 @@ mod tests {
     #[test]
     fn parentheses_have_a_bound() {
         let text = format!("let x = {}1{}", "(".repeat(5000), ")".repeat(5000));
-        assert!(parse(0, &text).unwrap_err().message.contains("too many parentheses"));
+        assert!(
+            parse(0, &text)
+                .unwrap_err()
+                .message
+                .contains("too many parentheses")
+        );
     }
 }

@@ -59,7 +59,10 @@ const ERRORS: [(&str, i32); 14] = [
 
 /// An error number from its name.
 pub fn errno(name: &str) -> Option<i32> {
-    ERRORS.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
+    ERRORS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, number)| *number)
 }
 
 /// The name of an error number, or the number.
@@ -81,7 +84,9 @@ const NAKS: [(&str, NakCode); 5] = [
 
 /// The reason of a NAK from its name.
 pub fn nak(name: &str) -> Option<NakCode> {
-    NAKS.iter().find(|(known, _)| *known == name).map(|(_, code)| *code)
+    NAKS.iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, code)| *code)
 }
 
 /// All reasons, for messages.
@@ -113,10 +118,15 @@ pub fn hex(digits: &str) -> Option<Vec<u8>> {
         .filter(|c| !c.is_whitespace())
         .map(|c| c.to_digit(16))
         .collect::<Option<_>>()?;
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         return None;
     }
-    Some(digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
+    Some(
+        digits
+            .chunks(2)
+            .map(|pair| (pair[0] << 4 | pair[1]) as u8)
+            .collect(),
+    )
 }
 
 /// Access rights from a sum of names.
@@ -184,7 +194,10 @@ mod tests {
 
     #[test]
     fn opcodes_belong_to_a_service_and_have_short_names() {
-        assert_eq!(opcode("SEND_ONLY_IMM", Transport::Rc), Some(Opcode::RC_SEND_ONLY_WITH_IMMEDIATE));
+        assert_eq!(
+            opcode("SEND_ONLY_IMM", Transport::Rc),
+            Some(Opcode::RC_SEND_ONLY_WITH_IMMEDIATE)
+        );
         assert_eq!(opcode("SEND_ONLY", Transport::Ud), Some(Opcode::UD_SEND_ONLY));
         assert_eq!(opcode("READ_REQUEST", Transport::Uc), None);
         assert_eq!(opcode("CNP", Transport::Rc), Some(Opcode::CNP));

@@ -1,8 +1,8 @@
 //! Packets of a script: built for injection, and compared with what was seen.
 
 use roce_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, CreditCode, Deth, Headers, ICRC_LEN, Ieth, ImmDt, Msn, Opcode,
-    PKey, Psn, QKey, Qpn, RKey, Reth, RnrTimer, Syndrome, Transport, pad_len,
+    Aeth, AtomicAckEth, AtomicEth, Bth, CreditCode, Deth, Headers, ICRC_LEN, Ieth, ImmDt, Msn, Opcode, PKey,
+    Psn, QKey, Qpn, RKey, Reth, RnrTimer, Syndrome, Transport, pad_len,
 };
 
 use crate::bench::{Seal, Seen};
@@ -38,11 +38,17 @@ const ANY_PAYLOAD: u64 = 2;
 
 impl Wanted {
     fn field(&self, name: &str) -> Option<u64> {
-        self.fields.iter().find(|(field, ..)| *field == name).map(|(_, value, _)| *value)
+        self.fields
+            .iter()
+            .find(|(field, ..)| *field == name)
+            .map(|(_, value, _)| *value)
     }
 
     fn flag(&self, name: &str) -> Option<bool> {
-        self.flags.iter().find(|(flag, ..)| *flag == name).map(|(_, value, _)| *value)
+        self.flags
+            .iter()
+            .find(|(flag, ..)| *flag == name)
+            .map(|(_, value, _)| *value)
     }
 
     /// The syndrome to send, or to compare with.
@@ -143,7 +149,9 @@ impl Wanted {
         headers.atomic_ack = set.atomic_ack.then_some(AtomicAckEth {
             original: number("original"),
         });
-        headers.immediate = set.immediate.then_some(ImmDt((number("imm") as u32).to_be_bytes()));
+        headers.immediate = set
+            .immediate
+            .then_some(ImmDt((number("imm") as u32).to_be_bytes()));
         headers.invalidate = set.invalidate.then_some(Ieth(RKey(number("inv") as u32)));
         headers.deth = set.deth.then_some(Deth {
             qkey: QKey(self.field("qkey").unwrap_or(defaults.qkey.into()) as u32),
@@ -194,7 +202,10 @@ impl Wanted {
         }
         for (name, wanted, _) in &self.flags {
             if flag_of(headers, name).is_some_and(|found| found != *wanted) {
-                let (wanted, found) = (["clear", "set"][usize::from(*wanted)], ["clear", "set"][usize::from(!*wanted)]);
+                let (wanted, found) = (
+                    ["clear", "set"][usize::from(*wanted)],
+                    ["clear", "set"][usize::from(!*wanted)],
+                );
                 all.push(format!("{name}: expected {wanted}, seen {found}"));
             }
         }
@@ -259,7 +270,11 @@ fn field_of(headers: &Headers, name: &str) -> Option<u64> {
     let atomic = headers.atomic_eth;
     Some(match name {
         "va" => headers.reth.map(|h| h.va).or(atomic.map(|h| h.va))?,
-        "rkey" => headers.reth.map(|h| h.rkey.0).or(atomic.map(|h| h.rkey.0))?.into(),
+        "rkey" => headers
+            .reth
+            .map(|h| h.rkey.0)
+            .or(atomic.map(|h| h.rkey.0))?
+            .into(),
         "dma" => headers.reth?.dma_length.into(),
         "imm" => u32::from_be_bytes(headers.immediate?.0).into(),
         "inv" => headers.invalidate?.0.0.into(),

@@ -38,10 +38,7 @@ pub struct Failed {
 impl Failed {
     /// The problem with its line, and the packets before it.
     pub fn show<'a>(&'a self, script: &'a Script) -> impl fmt::Display + 'a {
-        ShownFailure {
-            failed: self,
-            script,
-        }
+        ShownFailure { failed: self, script }
     }
 }
 
@@ -56,7 +53,10 @@ impl fmt::Display for ShownFailure<'_> {
         if self.failed.ladder.is_empty() {
             return write!(f, "\n no packet passed");
         }
-        write!(f, "\n the last packets (> from the device under test, < from the script):")?;
+        write!(
+            f,
+            "\n the last packets (> from the device under test, < from the script):"
+        )?;
         for line in &self.failed.ladder {
             write!(f, "\n   {line}")?;
         }
@@ -201,7 +201,10 @@ impl Runner<'_> {
         if let Some(completion) = self.completions.front() {
             return Err(Problem::new(
                 span,
-                format!("behind this line came a completion that no line expects: {}", tell(completion)),
+                format!(
+                    "behind this line came a completion that no line expects: {}",
+                    tell(completion)
+                ),
             ));
         }
         Ok(())
@@ -223,15 +226,17 @@ impl Runner<'_> {
     fn bounded(&self, expression: &Expression, qp: Option<&str>, most: u64, span: Span) -> Done<u64> {
         let value = self.value(expression, qp)?;
         if value > most {
-            return Err(Problem::new(span, format!("{value:#x} is too much here: at most {most:#x}")));
+            return Err(Problem::new(
+                span,
+                format!("{value:#x} is too much here: at most {most:#x}"),
+            ));
         }
         Ok(value)
     }
 
     fn bytes(&self, content: &Content, qp: Option<&str>, length: Option<usize>, span: Span) -> Done<Vec<u8>> {
-        let needs_length = || {
-            length.ok_or_else(|| Problem::new(span, "zero and pattern(…) need len=… beside them"))
-        };
+        let needs_length =
+            || length.ok_or_else(|| Problem::new(span, "zero and pattern(…) need len=… beside them"));
         Ok(match content {
             Content::Zero => vec![0; needs_length()?],
             Content::Pattern(seed) => names::pattern(self.value(seed, qp)?, needs_length()?),
@@ -287,7 +292,10 @@ impl Runner<'_> {
         };
         let mut fields = Vec::new();
         for (name, value, place) in &step.fields {
-            let most = FIELDS.iter().find(|(field, _)| field == name).map_or(u64::MAX, |(_, most)| *most);
+            let most = FIELDS
+                .iter()
+                .find(|(field, _)| field == name)
+                .map_or(u64::MAX, |(_, most)| *most);
             fields.push((*name, self.bounded(value, qp, most, *place)?, *place));
         }
         Ok(Wanted {
@@ -315,15 +323,19 @@ impl Runner<'_> {
             Err(error) => format!("malformed: {error}"),
         };
         self.note('<', self.bench.now(), &told);
-        self.bench.inject(&bytes, seal).map_err(|error| broken(step.span, &error))
+        self.bench
+            .inject(&bytes, seal)
+            .map_err(|error| broken(step.span, &error))
     }
 
     fn note(&mut self, direction: char, at: Duration, packet: &str) {
         if self.ladder.len() == LADDER {
             self.ladder.pop_front();
         }
-        self.ladder
-            .push_back(format!("{:>12.6} ms {direction} {packet}", at.as_secs_f64() * 1e3));
+        self.ladder.push_back(format!(
+            "{:>12.6} ms {direction} {packet}",
+            at.as_secs_f64() * 1e3
+        ));
     }
 }
 

@@ -47,26 +47,69 @@ pub struct Step {
 #[allow(missing_docs)] // The chapter on scripts in docs/ has them all.
 pub enum Action {
     CreateQp(Box<QpStep>),
-    CreateMr { name: String, length: Expression, access: u32 },
-    CreateMw { name: String },
-    CreateSrq { name: String, max_wr: Expression, limit: Expression },
-    Send { step: Box<SendStep>, result: Outcome },
-    Receive { queue: String, id: Expression, parts: Vec<Slice>, result: Outcome },
-    Modify { qp: String, change: Box<ChangeStep>, result: Outcome },
-    Destroy { name: String, result: Outcome },
+    CreateMr {
+        name: String,
+        length: Expression,
+        access: u32,
+    },
+    CreateMw {
+        name: String,
+    },
+    CreateSrq {
+        name: String,
+        max_wr: Expression,
+        limit: Expression,
+    },
+    Send {
+        step: Box<SendStep>,
+        result: Outcome,
+    },
+    Receive {
+        queue: String,
+        id: Expression,
+        parts: Vec<Slice>,
+        result: Outcome,
+    },
+    Modify {
+        qp: String,
+        change: Box<ChangeStep>,
+        result: Outcome,
+    },
+    Destroy {
+        name: String,
+        result: Outcome,
+    },
     Inject(Box<PacketStep>),
     Expect(Box<PacketStep>),
     Completion(Box<CompletionStep>),
-    Event { kind: EventKind, qp: Option<String> },
-    State { qp: String, state: QpState },
-    Memory { slice: Slice, content: Content },
-    Fill { slice: Slice, content: Content },
+    Event {
+        kind: EventKind,
+        qp: Option<String>,
+    },
+    State {
+        qp: String,
+        state: QpState,
+    },
+    Memory {
+        slice: Slice,
+        content: Content,
+    },
+    Fill {
+        slice: Slice,
+        content: Content,
+    },
     Silence(Expression),
     Quiet(Expression),
     Wait(Expression),
     Drain,
-    Let { name: String, value: Expression },
-    Repeat { count: Expression, body: Vec<Step> },
+    Let {
+        name: String,
+        value: Expression,
+    },
+    Repeat {
+        count: Expression,
+        body: Vec<Step>,
+    },
 }
 
 /// What a verb must answer: success, or this error.
@@ -135,14 +178,43 @@ pub struct SendStep {
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub enum SendKind {
-    Send { imm: Option<Expression>, inv: Option<Expression>, qkey: Option<Expression> },
-    Write { at: Expression, rkey: Expression, imm: Option<Expression> },
-    Read { at: Expression, rkey: Expression },
-    CompareSwap { at: Expression, rkey: Expression, compare: Expression, swap: Expression },
-    FetchAdd { at: Expression, rkey: Expression, add: Expression },
-    AtomicWrite { at: Expression, rkey: Expression },
-    LocalInvalidate { rkey: Expression },
-    Bind { window: String, rkey: Expression, access: u32 },
+    Send {
+        imm: Option<Expression>,
+        inv: Option<Expression>,
+        qkey: Option<Expression>,
+    },
+    Write {
+        at: Expression,
+        rkey: Expression,
+        imm: Option<Expression>,
+    },
+    Read {
+        at: Expression,
+        rkey: Expression,
+    },
+    CompareSwap {
+        at: Expression,
+        rkey: Expression,
+        compare: Expression,
+        swap: Expression,
+    },
+    FetchAdd {
+        at: Expression,
+        rkey: Expression,
+        add: Expression,
+    },
+    AtomicWrite {
+        at: Expression,
+        rkey: Expression,
+    },
+    LocalInvalidate {
+        rkey: Expression,
+    },
+    Bind {
+        window: String,
+        rkey: Expression,
+        access: u32,
+    },
 }
 
 /// `modify`.

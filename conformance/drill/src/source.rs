@@ -89,11 +89,7 @@ struct Shown<'a> {
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Span {
-            line,
-            column,
-            length,
-        } = self.problem.span;
+        let Span { line, column, length } = self.problem.span;
         let number = (line + 1).to_string();
         let margin = " ".repeat(number.len());
         let text = self.source.line(self.problem.span);

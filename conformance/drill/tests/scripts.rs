@@ -17,7 +17,11 @@ fn main() {
         .collect();
     paths.sort();
     let trials = paths.into_iter().map(|path| {
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let name = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let requirements = requirements.clone();
         Trial::test(name, move || run(&path, &requirements))
     });

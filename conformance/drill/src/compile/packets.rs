@@ -22,9 +22,7 @@ pub(super) fn packet(scope: &Scope, line: &Line, arguments: Arguments<'_>) -> Re
                 "a packet needs psn=…, as in psn=s+1 (s: the device's first, p: the played peer's); psn=* expects any",
             ));
         }
-        Some(Placed {
-            item: Named::Any, ..
-        }) if expects => None,
+        Some(Placed { item: Named::Any, .. }) if expects => None,
         Some(Placed {
             item: Named::Value(value),
             ..

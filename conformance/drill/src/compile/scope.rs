@@ -105,9 +105,7 @@ impl Scope {
 
     /// The queue pair that a line names, or the only one.
     pub(super) fn queue_pair(&self, arguments: &Arguments<'_>) -> Result<String, Problem> {
-        if let Some(named) =
-            arguments.word_among(|word| self.is_queue_pair(word).then(|| word.to_owned()))
-        {
+        if let Some(named) = arguments.word_among(|word| self.is_queue_pair(word).then(|| word.to_owned())) {
             return Ok(named.item);
         }
         match &self.queue_pairs[..] {

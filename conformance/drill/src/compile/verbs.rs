@@ -253,7 +253,8 @@ fn send(scope: &Scope, line: &Line, arguments: Arguments<'_>) -> Result<Action, 
             ));
         }
     };
-    let given = usize::from(!parts.is_empty()) + usize::from(length.is_some()) + usize::from(inline.is_some());
+    let given =
+        usize::from(!parts.is_empty()) + usize::from(length.is_some()) + usize::from(inline.is_some());
     if given > 1 {
         return Err(Problem::new(
             line.span(),
@@ -331,7 +332,9 @@ fn kind(
             rkey: checked("rkey")?.ok_or_else(|| missing("rkey=…"))?,
         },
         _ => SendKind::Bind {
-            window: window.ok_or_else(|| missing("a window, as in `bind A 1 W M[]`"))?.item,
+            window: window
+                .ok_or_else(|| missing("a window, as in `bind A 1 W M[]`"))?
+                .item,
             rkey: checked("rkey")?.ok_or_else(|| missing("rkey=…, as in rkey=W.rkey+1"))?,
             access: arguments.access()?.unwrap_or(all()).bits(),
         },

@@ -20,11 +20,7 @@ impl Runner<'_> {
         let span = step.span;
         match &step.action {
             Action::CreateQp(qp) => self.create_qp(span, qp),
-            Action::CreateMr {
-                name,
-                length,
-                access,
-            } => {
+            Action::CreateMr { name, length, access } => {
                 let length = self.value(length, None)?;
                 let call = Call::CreateMr {
                     name: name.clone(),
@@ -46,11 +42,7 @@ impl Runner<'_> {
                 }
                 Ok(())
             }
-            Action::CreateSrq {
-                name,
-                max_wr,
-                limit,
-            } => {
+            Action::CreateSrq { name, max_wr, limit } => {
                 let call = Call::CreateSrq {
                     name: name.clone(),
                     max_wr: self.bounded(max_wr, None, u32::MAX.into(), span)? as u32,
@@ -167,7 +159,11 @@ impl Runner<'_> {
             return Err(Problem::new(span, "no queue pair was made"));
         };
         // 2^timeout times 4.096 µs (IBA 9.9.2.1.1); code 0 waits for ever.
-        let wait = if plan.timeout == 0 { u64::MAX >> 8 } else { 4096 << plan.timeout };
+        let wait = if plan.timeout == 0 {
+            u64::MAX >> 8
+        } else {
+            4096 << plan.timeout
+        };
         for (member, value) in [
             ("s", plan.sq_psn.into()),
             ("p", plan.rq_psn.into()),
@@ -196,7 +192,9 @@ impl Runner<'_> {
     fn modify(&mut self, span: Span, qp: &str, step: &ChangeStep, result: Outcome) -> Done {
         let given = |name: &str| -> Done<Option<u64>> {
             let is_given = step.numbers.iter().any(|(known, _)| *known == name);
-            is_given.then(|| self.number(&step.numbers, name, span)).transpose()
+            is_given
+                .then(|| self.number(&step.numbers, name, span))
+                .transpose()
         };
         let small = |name: &str| -> Done<Option<u8>> { Ok(given(name)?.map(|value| value as u8)) };
         let change = Change {
@@ -266,7 +264,8 @@ impl Runner<'_> {
         let qp = Some(step.qp.as_str());
         let long = |value: &Expression| self.value(value, qp);
         let word = |value: &Expression| -> Done<u32> {
-            self.bounded(value, qp, u32::MAX.into(), span).map(|value| value as u32)
+            self.bounded(value, qp, u32::MAX.into(), span)
+                .map(|value| value as u32)
         };
         let optional = |value: &Option<Expression>| value.as_ref().map(word).transpose();
         Ok(match &step.kind {
@@ -279,9 +278,7 @@ impl Runner<'_> {
                         imm: optional(imm)?,
                     },
                     (_, Some(rkey)) => Operation::SendWithInvalidate { rkey: word(rkey)? },
-                    (_, None) => Operation::Send {
-                        imm: optional(imm)?,
-                    },
+                    (_, None) => Operation::Send { imm: optional(imm)? },
                 }
             }
             SendKind::Write { at, rkey, imm } => Operation::Write {
@@ -314,11 +311,7 @@ impl Runner<'_> {
                 rkey: word(rkey)?,
             },
             SendKind::LocalInvalidate { rkey } => Operation::LocalInvalidate { rkey: word(rkey)? },
-            SendKind::Bind {
-                window,
-                rkey,
-                access,
-            } => {
+            SendKind::Bind { window, rkey, access } => {
                 let mut parts = self.parts(&step.parts)?;
                 let Some(part) = parts.pop().filter(|_| parts.is_empty()) else {
                     return Err(Problem::new(

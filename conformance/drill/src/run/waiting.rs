@@ -41,7 +41,13 @@ impl Runner<'_> {
         if let Reply::Events(new) = self.call(span, &Call::Events)? {
             self.events.extend(new);
         }
-        if self.unread.len().max(self.completions.len()).max(self.events.len()) > MOST_WAITING {
+        if self
+            .unread
+            .len()
+            .max(self.completions.len())
+            .max(self.events.len())
+            > MOST_WAITING
+        {
             return Err(Problem::new(
                 span,
                 format!("more than {MOST_WAITING} packets, completions or events that no line expected"),
@@ -100,7 +106,11 @@ impl Runner<'_> {
             When::After(time, tolerance) => around(self.previous + self.time(time)?, tolerance),
             When::At(time, tolerance) => around(self.time(time)?, tolerance),
             When::Within(from, to) => {
-                let late = if self.bench.is_virtual() { Duration::ZERO } else { slack };
+                let late = if self.bench.is_virtual() {
+                    Duration::ZERO
+                } else {
+                    slack
+                };
                 Ok(Window {
                     earliest: (self.previous + self.time(from)?).saturating_sub(late),
                     latest: self.previous + self.time(to)? + late,
@@ -123,7 +133,11 @@ impl Runner<'_> {
             if let Some((found, at)) = look(self)? {
                 if at < window.earliest || at > window.latest {
                     let (early, late) = (window.earliest, window.latest);
-                    let place = if step.when.item == When::Unsaid { step.span } else { step.when.span };
+                    let place = if step.when.item == When::Unsaid {
+                        step.span
+                    } else {
+                        step.when.span
+                    };
                     return Err(Problem::new(
                         place,
                         format!(
@@ -169,10 +183,16 @@ impl Runner<'_> {
         let what = format!(
             "{} {}",
             wanted.opcode,
-            wanted.psn.map_or("with any psn".into(), |psn| format!("with psn {}", base.tell(psn)))
+            wanted.psn.map_or("with any psn".into(), |psn| format!(
+                "with psn {}",
+                base.tell(psn)
+            ))
         );
         let seen = self.expect(step, &what, |runner| {
-            let at = runner.unread.iter().position(|seen| seen.headers.bth.dest_qp == played);
+            let at = runner
+                .unread
+                .iter()
+                .position(|seen| seen.headers.bth.dest_qp == played);
             Ok(at.and_then(|at| runner.unread.remove(at)).map(|seen| {
                 let at = seen.at;
                 (seen, at)
@@ -191,28 +211,33 @@ impl Runner<'_> {
     pub(super) fn expect_completion(&mut self, step: &Step, wanted: &CompletionStep) -> Done {
         let qpn = self.qp(&wanted.qp, step.span)?.qpn;
         let id = self.value(&wanted.id, Some(&wanted.qp))?;
-        let what = format!("the completion of request {id} with {}", statuses(&wanted.statuses));
+        let what = format!(
+            "the completion of request {id} with {}",
+            statuses(&wanted.statuses)
+        );
         let seen = self.expect(step, &what, |runner| {
             let now = runner.bench.now();
-            let at = runner.completions.iter().position(|completion| completion.qpn == qpn);
-            Ok(at.and_then(|at| runner.completions.remove(at)).map(|seen| (seen, now)))
+            let at = runner
+                .completions
+                .iter()
+                .position(|completion| completion.qpn == qpn);
+            Ok(at
+                .and_then(|at| runner.completions.remove(at))
+                .map(|seen| (seen, now)))
         })?;
         self.compare_completion(step, wanted, id, &seen)
     }
 
-    fn compare_completion(
-        &self,
-        step: &Step,
-        wanted: &CompletionStep,
-        id: u64,
-        seen: &Completion,
-    ) -> Done {
+    fn compare_completion(&self, step: &Step, wanted: &CompletionStep, id: u64, seen: &Completion) -> Done {
         let is_wanted = wanted.statuses.iter().any(|status| status.code() == seen.status);
         if seen.id != id || !is_wanted {
             let status = statuses(&wanted.statuses);
             return Err(Problem::new(
                 step.span,
-                format!("expected the completion of request {id}, {status}; seen {}", tell(seen)),
+                format!(
+                    "expected the completion of request {id}, {status}; seen {}",
+                    tell(seen)
+                ),
             ));
         }
         // Of an error nothing else is defined.
@@ -222,8 +247,9 @@ impl Runner<'_> {
         if let Some(opcode) = &wanted.opcode
             && opcode.item.code() != seen.opcode
         {
-            let found = WcOpcode::from_code(seen.opcode)
-                .map_or(seen.opcode.to_string(), |found| names::shout(&format!("{found:?}")));
+            let found = WcOpcode::from_code(seen.opcode).map_or(seen.opcode.to_string(), |found| {
+                names::shout(&format!("{found:?}"))
+            });
             return Err(Problem::new(opcode.span, format!("op: seen {found}")));
         }
         let compare = |name: &str, wanted_value: &Option<Placed<Expression>>, seen: Option<u64>| -> Done {
@@ -253,9 +279,10 @@ impl Runner<'_> {
         let what = format!("the event {}", names::shout(&format!("{kind:?}")));
         self.expect(step, &what, |runner| {
             let now = runner.bench.now();
-            let at = runner.events.iter().position(|event| {
-                event.kind == kind.code() && (qpn.is_none() || event.qpn == qpn)
-            });
+            let at = runner
+                .events
+                .iter()
+                .position(|event| event.kind == kind.code() && (qpn.is_none() || event.qpn == qpn));
             Ok(at.map(|at| (runner.events.remove(at), now)))
         })
         .map(|_| ())
@@ -336,13 +363,18 @@ impl Runner<'_> {
                 self.previous = self.bench.now();
                 return Ok(());
             }
-            self.bench.advance(until).map_err(|error| broken(step.span, &error))?;
+            self.bench
+                .advance(until)
+                .map_err(|error| broken(step.span, &error))?;
         }
     }
 }
 
 /// Statuses by name, one of which must be.
 fn statuses(all: &[WcStatus]) -> String {
-    let names: Vec<String> = all.iter().map(|status| names::shout(&format!("{status:?}"))).collect();
+    let names: Vec<String> = all
+        .iter()
+        .map(|status| names::shout(&format!("{status:?}")))
+        .collect();
     names.join(" or ")
 }
