@@ -54,6 +54,7 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
             "verbs-api",
             "verbs-native",
             "softroce",
+            "softroce-engine",
             "conformance",
         ],
         &[],
