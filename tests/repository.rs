@@ -33,7 +33,7 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
     (
         "conformance",
         &["roce-wire", "verbs-api"],
-        &["softroce", "softroce-sim"],
+        &["softroce", "softroce-sim", "verbs-native"],
     ),
     (
         "softroce-cli",
@@ -60,6 +60,7 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
             "verbs-api",
             "verbs-native",
             "softroce",
+            "softroce-engine",
             "conformance",
         ],
         &[],

@@ -39,6 +39,7 @@ mod pd;
 mod probe;
 mod provider;
 mod qp;
+mod room;
 mod srq;
 mod unacknowledged;
 mod worker;

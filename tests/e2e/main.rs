@@ -16,6 +16,7 @@ mod groups;
 mod install;
 mod lid_addressing;
 mod many_processes;
+mod matrix;
 mod paths;
 mod pauses;
 mod peers;
@@ -25,6 +26,7 @@ mod port_events;
 mod pyverbs;
 mod rights;
 mod rxe;
+mod scarcity;
 mod targets;
 mod ucx;
 mod verbs_tools;
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         pauses::cases(),
         targets::cases(),
         groups::cases(),
+        matrix::cases(),
         crowds::cases(),
         bandwidth::cases(),
         captures::cases(),
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         install::cases(),
         pyverbs::cases(),
         bad_arguments::cases(),
+        scarcity::cases(),
         rxe::cases(),
     ];
     let trials = cases.into_iter().flatten().map(Case::into_trial).collect();
