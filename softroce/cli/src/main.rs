@@ -16,6 +16,7 @@ mod pingpong;
 mod port;
 mod progress;
 mod run;
+mod sim;
 mod stats;
 
 use std::io::{self, Write};
@@ -42,6 +43,7 @@ enum Command {
     Perf(perf::Perf),
     Conformance(conformance::Conformance),
     Drill(drill::Drill),
+    Sim(sim::Sim),
 }
 
 /// Exit status for wrong use, as of the command line.
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Command::Perf(perf) => perf.run().map(|()| ExitCode::SUCCESS),
         Command::Conformance(conformance) => conformance.run(),
         Command::Drill(drill) => drill.run(),
+        Command::Sim(sim) => sim.run(),
     };
     done.unwrap_or_else(|error| {
         // Where nobody can be told, the status tells.

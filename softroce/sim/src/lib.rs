@@ -18,6 +18,7 @@ mod fabric;
 mod link;
 mod network;
 mod random;
+pub mod swarm;
 mod trace;
 mod world;
 

@@ -12,6 +12,11 @@ impl Random {
         Random { state: seed }
     }
 
+    /// The seed of what is still to come.
+    pub(crate) fn rest(&self) -> u64 {
+        self.state
+    }
+
     /// The next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);

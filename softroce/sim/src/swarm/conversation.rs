@@ -3,18 +3,18 @@
 use std::collections::VecDeque;
 
 use softroce::Softroce;
-use softroce_sim::Random;
 use verbs_api::{
     Access, AddressVector, Buffer, CompletionQueue, Context, CqInit, MemoryRegion, ProtectionDomain,
     Provider, QpAttr, QpCap, QpInit, QpState, QueuePair, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge,
     Wc, WcStatus,
 };
 
-use crate::plan::Setup;
+use super::plan::{Kind, Message, Setup};
+use crate::Random;
 
 /// Bytes between slots, which nobody may touch.
-const GUARD: usize = 16;
-const GUARD_BYTE: u8 = 0xC5;
+pub(super) const GUARD: usize = 16;
+pub(super) const GUARD_BYTE: u8 = 0xC5;
 
 struct End {
     qp: <Softroce as Provider>::Qp,
@@ -24,31 +24,13 @@ struct End {
     address: AddressVector,
 }
 
-/// What a request does, and where its bytes are: each has a slot of its own at either end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Send,
-    Write,
-    WriteWithImmediate,
-    Read,
-    FetchAdd,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Message {
-    kind: Kind,
-    size: usize,
-    is_signaled: bool,
-    is_fenced: bool,
-}
-
 impl Message {
     fn takes_receive(&self) -> bool {
         matches!(self.kind, Kind::Send | Kind::WriteWithImmediate)
     }
 }
 
-pub struct Conversation {
+pub(super) struct Conversation {
     left: End,
     right: End,
     messages: Vec<Message>,
@@ -69,7 +51,7 @@ pub struct Conversation {
     news: bool,
 }
 
-fn pattern(n: usize, side: u8, length: usize) -> Vec<u8> {
+pub(super) fn pattern(n: usize, side: u8, length: usize) -> Vec<u8> {
     let mut random = Random::new((n as u64) << 8 | u64::from(side));
     (0..length).map(|_| random.next_u64() as u8).collect()
 }
@@ -112,30 +94,15 @@ fn end(provider: &Softroce, name: &str, length: usize, depth: usize) -> End {
 }
 
 impl Conversation {
-    pub fn open(provider: &Softroce, names: &[String], setup: &Setup, random: &mut Random) -> Conversation {
+    pub(super) fn open(provider: &Softroce, names: &[String], setup: &Setup) -> Conversation {
         let slot = setup.longest.next_multiple_of(8) + GUARD;
-        let length = slot * setup.messages + 8;
+        let length = slot * setup.messages.len() + 8;
         let left = end(provider, &names[setup.ends[0]], length, setup.depth);
         let right = end(provider, &names[setup.ends[1]], length, setup.depth);
         connect(&left, &right, setup, setup.psn);
         connect(&right, &left, setup, [setup.psn[1], setup.psn[0]]);
-        let kinds = [
-            Kind::Send,
-            Kind::Write,
-            Kind::WriteWithImmediate,
-            Kind::Read,
-            Kind::FetchAdd,
-        ];
-        let messages: Vec<Message> = (0..setup.messages)
-            .map(|n| Message {
-                kind: kinds[random.below(5) as usize],
-                size: random.below(setup.longest as u64 + 1) as usize,
-                // The last one speaks, so that the end is seen; so does the last that fits the queue.
-                is_signaled: n + 1 == setup.messages || (n + 1) % setup.depth == 0 || random.chance(600),
-                is_fenced: random.chance(100),
-            })
-            .collect();
-        right.buffer.store_u64(slot * setup.messages, 0);
+        let messages = setup.messages.clone();
+        right.buffer.store_u64(slot * messages.len(), 0);
         for (n, message) in messages.iter().enumerate() {
             match message.kind {
                 Kind::Read => right.buffer.write(slot * n, &pattern(n, 1, message.size)),
@@ -167,7 +134,7 @@ impl Conversation {
     }
 
     /// Whether everything has completed or been flushed.
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         match self.failed {
             Some(_) => self.done == self.posted,
             None => {
@@ -179,17 +146,17 @@ impl Conversation {
     }
 
     /// Whether something happened since the last question.
-    pub fn has_news(&mut self) -> bool {
+    pub(super) fn has_news(&mut self) -> bool {
         std::mem::take(&mut self.news)
     }
 
     /// Whether there is something that it has not posted yet.
-    pub fn can_act(&self) -> bool {
+    pub(super) fn can_act(&self) -> bool {
         self.failed.is_none() && (!self.receives_due.is_empty() || self.posted < self.messages.len())
     }
 
     /// Look at completions and post what there is to post.
-    pub fn work(&mut self, random: &mut Random) -> Result<(), String> {
+    pub(super) fn work(&mut self, random: &mut Random) -> Result<(), String> {
         self.collect_sends()?;
         self.collect_receives()?;
         while !self.receives_due.is_empty()
@@ -372,7 +339,7 @@ impl Conversation {
     }
 
     /// At the end: nothing else has changed, and both queue pairs are in the state that fits.
-    pub fn check_end(&self) -> Result<(), String> {
+    pub(super) fn check_end(&self) -> Result<(), String> {
         let state = self.left.qp.state().map_err(|e| e.to_string())?;
         let expected = if self.failed.is_some() {
             QpState::Err
@@ -427,7 +394,7 @@ fn same(buffer: &Buffer, at: usize, expected: &[u8], n: usize) -> Result<(), Str
     }
 }
 
-fn poll(cq: &<Softroce as Provider>::Cq) -> Result<Option<Wc>, String> {
+pub(super) fn poll(cq: &<Softroce as Provider>::Cq) -> Result<Option<Wc>, String> {
     let mut wc = [Wc::default()];
     let count = cq.poll(&mut wc).map_err(|e| e.to_string())?;
     Ok((count == 1).then_some(wc[0]))
@@ -445,7 +412,7 @@ fn connect(own: &End, peer: &End, setup: &Setup, [own_psn, peer_psn]: [u32; 2]) 
     modify(QpAttr {
         state: Some(QpState::Rtr),
         av: Some(peer.address),
-        path_mtu: Some(setup.mtu),
+        path_mtu: Some(setup.mtu()),
         dest_qpn: Some(peer.qp.qpn()),
         rq_psn: Some(peer_psn),
         max_dest_rd_atomic: Some(setup.rd_atomic),
