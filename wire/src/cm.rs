@@ -144,5 +144,47 @@ impl Message {
     }
 }
 
+/// Where a message wants to go among the processes of one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recipient {
+    /// To who listens on this service.
+    Service(ServiceId),
+    /// To who has given this number to a connection.
+    Connection(u32),
+}
+
+/// Whom a datagram to queue pair 1 is for; `None` when it is no message of communication management, or does not say.
+/// Looks at no more than it needs.
+pub fn recipient(mad: &[u8]) -> Option<Recipient> {
+    let whole: &[u8; MAD_LEN] = mad.try_into().ok()?;
+    if whole[..4] != [BASE_VERSION, class::COMMUNICATION, CLASS_VERSION, method::SEND] {
+        return None;
+    }
+    let word = |at: usize| u32::from_be_bytes(*whole[at..].first_chunk().expect("well within a datagram"));
+    let service = || ServiceId(u64::from(word(SERVICE_ID_AT)) << 32 | u64::from(word(SERVICE_ID_AT + 4)));
+    let attribute = u16::from_be_bytes([whole[ATTRIBUTE_AT], whole[ATTRIBUTE_AT + 1]]);
+    match MessageKind::from_attribute(attribute)? {
+        MessageKind::Req | MessageKind::SidrReq => Some(Recipient::Service(service())),
+        MessageKind::SidrRep => Some(Recipient::Connection(word(FIRST_ID_AT))),
+        MessageKind::Mra
+        | MessageKind::Rej
+        | MessageKind::Rep
+        | MessageKind::Rtu
+        | MessageKind::Dreq
+        | MessageKind::Drep
+        | MessageKind::Lap
+        | MessageKind::Apr => Some(Recipient::Connection(word(SECOND_ID_AT))),
+    }
+}
+
+/// Where in a datagram the attribute ID stands.
+pub const ATTRIBUTE_AT: usize = 16;
+/// Where the first number of a message stands: the sender's, in a SIDR_REP the receiver's.
+pub const FIRST_ID_AT: usize = MAD_HEADER_LEN;
+/// Where the second number stands: the receiver's.
+pub const SECOND_ID_AT: usize = MAD_HEADER_LEN + 4;
+/// Where requests name the service.
+const SERVICE_ID_AT: usize = MAD_HEADER_LEN + 8;
+
 #[cfg(test)]
 mod tests;

@@ -148,6 +148,25 @@ fn what_is_no_message_is_refused_with_the_field_that_says_so() {
 }
 
 #[test]
+fn whom_a_message_is_for_is_told_without_reading_it_all() {
+    for capture in ["rping.pcap", "udaddy.pcap"] {
+        for mad in mads_of(capture) {
+            let (_, message) = Message::parse(&mad).unwrap();
+            let expected = match message {
+                Message::Req(req) => Recipient::Service(req.service_id),
+                Message::SidrReq(req) => Recipient::Service(req.service_id),
+                other => Recipient::Connection(other.receiver_id().unwrap()),
+            };
+            assert_eq!(recipient(&mad), Some(expected));
+            assert_eq!(recipient(&mad[1..]), None);
+        }
+    }
+    let mut other = Message::Rtu(Rtu::default()).to_mad(1);
+    other[1] = 3;
+    assert_eq!(recipient(&other), None);
+}
+
+#[test]
 fn a_header_of_another_version_or_family_is_refused() {
     let ip = IpCm {
         source: "[2001:db8::1]:7".parse().unwrap(),
