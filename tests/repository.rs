@@ -33,7 +33,7 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
     (
         "conformance",
         &["roce-wire", "verbs-api"],
-        &["softroce", "softroce-sim"],
+        &["softroce", "softroce-sim", "verbs-native"],
     ),
     (
         "softroce-cli",
@@ -54,6 +54,7 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
             "verbs-api",
             "verbs-native",
             "softroce",
+            "softroce-engine",
             "conformance",
         ],
         &[],

@@ -15,6 +15,7 @@ mod groups;
 mod install;
 mod lid_addressing;
 mod many_processes;
+mod matrix;
 mod paths;
 mod pauses;
 mod peers;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         pauses::cases(),
         targets::cases(),
         groups::cases(),
+        matrix::cases(),
         crowds::cases(),
         bandwidth::cases(),
         captures::cases(),

@@ -41,6 +41,7 @@ mod system_files;
 mod tree;
 
 pub use env::Env;
+pub use links::find_drop_in;
 
 /// Run an unmodified verbs program on softroce.
 #[derive(Args, Debug)]

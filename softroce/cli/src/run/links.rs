@@ -15,7 +15,7 @@ const PATHS: &str = "libsoftroce_paths.so";
 const LINKS: [&str; 2] = ["libibverbs.so.1", "libibverbs.so"];
 
 /// The shared object that makes unmodified programs use softroce.
-pub(super) fn find_drop_in() -> Result<PathBuf> {
+pub fn find_drop_in() -> Result<PathBuf> {
     find_object(DROP_IN)
 }
 
