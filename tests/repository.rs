@@ -44,7 +44,13 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
             "softroce-sim",
             "softroce-log",
             "conformance",
+            "drill",
         ],
+        &[],
+    ),
+    (
+        "drill",
+        &["roce-wire", "verbs-api", "softroce", "softroce-sim"],
         &[],
     ),
     (
