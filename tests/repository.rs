@@ -38,7 +38,7 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
     (
         "conformance",
         &["roce-wire", "verbs-api"],
-        &["softroce", "softroce-sim"],
+        &["softroce", "softroce-sim", "verbs-native"],
     ),
     (
         "softroce-cli",
@@ -49,7 +49,13 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
             "softroce-sim",
             "softroce-log",
             "conformance",
+            "drill",
         ],
+        &[],
+    ),
+    (
+        "drill",
+        &["roce-wire", "verbs-api", "softroce", "softroce-sim"],
         &[],
     ),
     (
@@ -59,6 +65,7 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
             "verbs-api",
             "verbs-native",
             "softroce",
+            "softroce-engine",
             "conformance",
         ],
         &[],
