@@ -88,13 +88,18 @@ impl<P: Provider> Endpoint<P> {
     }
 }
 
+type Connection<M> = (
+    <M as ConnectionManager>::Id,
+    Endpoint<<M as ConnectionManager>::P>,
+);
+
 fn serve<M: ConnectionManager>(cm: &M, address: SocketAddr, clients: Option<u32>) -> Result<(), Failure> {
     let listener = cm.create_id(CmPortSpace::Tcp, 0)?;
     listener.bind_addr(address)?;
     listener.listen(16)?;
     println!("listening on {address}");
     // Connections that go on, by the cookies of their ids.
-    let mut connections: Vec<Option<(M::Id, Endpoint<M::P>)>> = Vec::new();
+    let mut connections: Vec<Option<Connection<M>>> = Vec::new();
     let mut served = 0;
     while clients.is_none_or(|clients| served < clients) {
         let Some(mut event) = cm.wait(None)? else { continue };
