@@ -144,15 +144,18 @@ impl Card {
             // A program that polls without end leaves nothing to the background thread, this neither.
             self.look_at_port();
         }
-        if received == 0 && !done.acted && !held && self.gathered.0 == 0 && !self.engine.has_output() {
-            return done; // The most frequent round of a program that polls: nothing there.
-        }
         let acks = match acks {
             RoundAcks::WithAnswer if received != 0 && !held => Acks::Defer,
             RoundAcks::WithAnswer => Acks::Ripe,
             RoundAcks::Now => Acks::Flush,
             RoundAcks::Later => Acks::Defer,
         };
+        let acks_may_go = acks != Acks::Defer && (received != 0 || held);
+        if !acks_may_go && !done.acted && self.gathered.0 == 0 && !self.engine.has_output() {
+            // The most frequent rounds of a program that polls: nothing there, or a message that it is about to answer.
+            self.note_failures();
+            return done;
+        }
         self.finish(now, acks, pace, &mut done);
         done
     }
