@@ -17,8 +17,8 @@ use crate::srq::SrqShared;
 use crate::unacknowledged::Unacknowledged;
 use crate::xrc::Domains;
 
-/// Bytes of packets built before they are handed to the fabric: one full train, which stays in the cache. Room for more
-/// would end in a fragment of a train behind the full ones.
+/// Bytes of packets built before they are handed to the fabric: one full train, which stays in the cache, or a little
+/// more to fill it. Room for much more would end in a fragment of a train behind the full ones.
 const BATCH_BYTES: usize = 65_493;
 /// Packets in a batch.
 const BATCH_PACKETS: usize = 256;
@@ -110,7 +110,7 @@ impl Card {
         Card {
             engine,
             fabric,
-            batch: TxBatch::new(BATCH_BYTES, BATCH_PACKETS),
+            batch: TxBatch::of_whole_trains(BATCH_BYTES, BATCH_PACKETS),
             gathered: (0, 0),
             posting: Posting::default(),
             listeners: Listeners::default(),
