@@ -126,6 +126,13 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             refused_modify_changes_nothing,
         ),
         Case::verbs(
+            "C0-RANGE",
+            "an attribute out of its range is EINVAL and changes nothing",
+            &["QP-2", "QP-18"],
+            out_of_range,
+        )
+        .of_priority(2),
+        Case::verbs(
             "C5",
             "a wrong current state is EINVAL",
             &["QP-5"],
@@ -349,11 +356,6 @@ fn refused_modify_changes_nothing<B: Testbed>(scene: &mut Scene<B>) -> CaseResul
             ..QpAttr::default()
         },
         QpAttr {
-            state: Some(QpState::Rts),
-            min_rnr_timer: Some(32),
-            ..QpAttr::default()
-        },
-        QpAttr {
             state: Some(QpState::Rtr),
             path_mtu: Some(verbs_api::Mtu::Mtu256),
             ..QpAttr::default()
@@ -373,7 +375,24 @@ fn refused_modify_changes_nothing<B: Testbed>(scene: &mut Scene<B>) -> CaseResul
             attr.mask()
         );
     }
-    // A value out of range is refused as well.
+    scene.still_works(&pair)
+}
+
+fn out_of_range<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let setup = Setup::default();
+    let pair = scene.pair(&setup)?;
+    let before = pair.left.qp.query()?;
+    let attr = QpAttr {
+        state: Some(QpState::Rts),
+        min_rnr_timer: Some(32),
+        ..QpAttr::default()
+    };
+    refuse(&pair.left, &attr, "an RNR timer of 32")?;
+    same!(
+        pair.left.qp.query()?,
+        before,
+        "attributes after a refused RNR timer"
+    );
     let fresh = scene.unconnected(&setup)?;
     bring(&fresh, QpState::Rtr)?;
     let rts = setup.to_rts(&fresh.left.endpoint);

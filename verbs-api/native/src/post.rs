@@ -205,7 +205,11 @@ pub(crate) fn send_either_way(qp: &Qp, request: &SendWr<'_, Native>) -> Result<(
         _ => qp.context().interface == Interface::Extended,
     };
     match (by_builder, qp.builder()) {
-        (true, Some(ex)) => builder::send(ex, qp.kind(), request),
-        _ => send(qp, request),
+        (true, Some(ex)) => builder::send(ex, qp.kind(), request)?,
+        _ => send(qp, request)?,
     }
+    if let SendOp::BindMw { mw, rkey, .. } = &request.op {
+        mw.choose(*rkey);
+    }
+    Ok(())
 }
