@@ -17,10 +17,21 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
     ("verbs-sys", &["verbs-api"], &[]),
     ("verbs-native", &["verbs-api", "verbs-sys"], &[]),
     ("softroce-engine", &["roce-wire", "verbs-api"], &[]),
-    ("softroce", &["roce-wire", "verbs-api", "softroce-engine"], &[]),
+    ("softroce-faults", &["roce-wire", "verbs-api"], &[]),
+    (
+        "softroce",
+        &["roce-wire", "verbs-api", "softroce-engine", "softroce-faults"],
+        &[],
+    ),
     (
         "softroce-sim",
-        &["roce-wire", "verbs-api", "softroce-engine", "softroce"],
+        &[
+            "roce-wire",
+            "verbs-api",
+            "softroce-engine",
+            "softroce-faults",
+            "softroce",
+        ],
         &[],
     ),
     (

@@ -15,6 +15,7 @@ use crate::device::{Device, Shared};
 use crate::dm::Dm;
 use crate::events::AsyncQueue;
 use crate::exit;
+use crate::faults::{self, Verb};
 use crate::handle;
 use crate::pd::Pd;
 use crate::provider::Softroce;
@@ -62,6 +63,19 @@ impl Context {
     /// The device beneath, for its counters.
     pub fn device(&self) -> &Device {
         &self.inner.owner
+    }
+
+    /// Whether it was inherited through fork: then it answers nothing.
+    pub fn is_inherited(&self) -> bool {
+        !self.inner.device.is_owned()
+    }
+
+    /// The device's attributes, whatever a fault rule says about asking for them.
+    ///
+    /// # Errors
+    /// ENODEV: it was inherited through fork.
+    pub fn attributes(&self) -> Result<DeviceAttr> {
+        self.inner.device.look(|card| card.engine.device_attr())
     }
 
     /// As [`open_xrc_domain`](verbs_api::Context::open_xrc_domain), and say whether a domain is to be found or made.
@@ -117,7 +131,8 @@ impl Object for Context {
         if !self.inner.device.is_owned() {
             return Ok(());
         }
-        handle::into_sole_owner(self.inner, "context", "an object made on it")
+        let this = faults::admit(self, Verb::CloseDevice, |context| &context.inner.device.faults)?;
+        handle::into_sole_owner(this.inner, "context", "an object made on it")
             .map(drop)
             .map_err(|refused| refused.map(|inner| Context { inner }))
     }
@@ -144,19 +159,23 @@ impl verbs_api::Context for Context {
     }
 
     fn query_device(&self) -> Result<DeviceAttr> {
-        self.inner.device.look(|card| card.engine.device_attr())
+        self.inner.device.faults.verb(Verb::QueryDevice)?;
+        self.attributes()
     }
 
     fn query_port(&self, port: u8) -> Result<PortAttr> {
+        self.inner.device.faults.verb(Verb::QueryPort)?;
         self.inner.check_port(port)?;
         self.inner.device.look(|card| card.engine.port_attr())
     }
 
     fn gid_table(&self) -> Result<Vec<GidEntry>> {
+        self.inner.device.faults.verb(Verb::QueryGid)?;
         self.inner.device.look(|card| card.engine.gid_table().to_vec())
     }
 
     fn query_pkey(&self, port: u8, index: u16) -> Result<u16> {
+        self.inner.device.faults.verb(Verb::QueryPkey)?;
         self.inner.check_port(port)?;
         match index {
             0 => Ok(DEFAULT_PKEY),
@@ -167,6 +186,7 @@ impl verbs_api::Context for Context {
     }
 
     fn clock_ns(&self) -> Result<u64> {
+        self.inner.device.faults.verb(Verb::QueryRtValues)?;
         self.inner.device.check_owner()?;
         Ok(self.inner.device.clock.now().as_nanos())
     }
@@ -176,6 +196,7 @@ impl verbs_api::Context for Context {
     }
 
     fn create_channel(&self) -> Result<Channel> {
+        self.inner.device.faults.verb(Verb::CreateCompChannel)?;
         self.inner.device.check_owner()?;
         let shared =
             ChannelShared::new().map_err(|e| Error::system("no descriptor for a completion channel", e))?;
@@ -205,6 +226,9 @@ impl verbs_api::Context for Context {
 
     fn async_event(&self) -> Result<Option<AsyncEventGuard>> {
         self.inner.device.check_owner()?;
+        if !self.inner.async_events.is_empty() {
+            self.inner.device.faults.verb(Verb::GetAsyncEvent)?;
+        }
         Ok(self.inner.async_events.pop())
     }
 

@@ -61,6 +61,11 @@ impl AsyncQueue {
         }
     }
 
+    /// Whether no event waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     /// The oldest event.
     pub(crate) fn pop(&self) -> Option<AsyncEventGuard> {
         let mut waiting = self.lock();

@@ -6,7 +6,7 @@
 
 use std::sync::Once;
 
-use crate::{fork, os};
+use crate::{faults, fork, os};
 
 /// Send what waits when this process ends by `exit` or by returning from `main`.
 pub(crate) fn watch() {
@@ -20,6 +20,7 @@ pub(crate) fn watch() {
 
 extern "C" fn last_words() {
     send_what_waits();
+    faults::tell();
 }
 
 /// Send the acknowledgements that wait, on all devices of this process: for who ends it without the handlers of `exit`.

@@ -11,6 +11,7 @@
 pub mod announce;
 pub mod clock;
 pub mod fabric;
+pub mod faults;
 pub mod interfaces;
 pub mod journal;
 pub mod tap;
@@ -53,7 +54,8 @@ pub use description::DeviceDescription;
 pub use device::{Device, DeviceCounters};
 pub use dm::Dm;
 pub use exit::send_what_waits;
-pub use fabric::{Endpoint, Fabric, FabricCounters, HeaderFields, Trains, UdpFabric, UdpOptions};
+pub use fabric::{Endpoint, Fabric, FabricCounters, Faulty, HeaderFields, Trains, UdpFabric, UdpOptions};
+pub use faults::Faults;
 pub use mr::Mr;
 pub use mw::Mw;
 pub use options::{Options, ProgressMode};

@@ -31,6 +31,7 @@ mod event;
 mod failure;
 mod groups;
 mod integrity;
+mod judge;
 mod memory;
 mod pacer;
 mod pd;
@@ -57,6 +58,7 @@ pub use engine::{
 };
 pub use event::EngineEvent;
 pub use failure::{Cause, DropReason, FailedRequest, Failure, Refusal};
+pub use judge::CompletionJudge;
 pub use memory::{MrInfo, copy_code_range};
 pub use request::{SendOperation, SendRequest};
 pub use time::Time;

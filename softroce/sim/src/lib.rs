@@ -17,7 +17,6 @@ mod clock;
 mod fabric;
 mod link;
 mod network;
-mod random;
 mod trace;
 mod world;
 
@@ -25,7 +24,7 @@ pub use clock::VirtualClock;
 pub use fabric::SimFabric;
 pub use link::{Fate, Link, Rule, Transit};
 pub use network::NetworkCounters;
-pub use random::Random;
 pub use softroce_engine::Time;
+pub use softroce_faults::Random;
 pub use trace::Sent;
 pub use world::{Activity, Stuck, World};

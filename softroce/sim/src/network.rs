@@ -9,8 +9,8 @@ use roce_wire::icrc::{self, Flow};
 use softroce_engine::{Path, RxMeta, Time};
 
 use crate::link::{Fate, Link, Rule, Transit};
-use crate::random::Random;
 use crate::trace::{Sent, Trace};
+use softroce_faults::Random;
 
 /// Transmissions are counted for so many different PSNs; then counting starts anew.
 const COUNTED_PSNS: usize = 1 << 20;

@@ -15,8 +15,8 @@ use crate::clock::VirtualClock;
 use crate::fabric::{Port, SimFabric};
 use crate::link::{Link, Rule};
 use crate::network::{Network, NetworkCounters, flow};
-use crate::random::Random;
 use crate::trace::Sent;
+use softroce_faults::Random;
 
 /// Receive buffer of a device unless told otherwise: that of a Linux socket.
 const RECEIVE_BUFFER_BYTES: u32 = 212_992;
