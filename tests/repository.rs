@@ -44,7 +44,7 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
     (
         "conformance",
         &["roce-wire", "verbs-api"],
-        &["softroce", "softroce-sim"],
+        &["softroce", "softroce-sim", "verbs-native"],
     ),
     (
         "softroce-cli",

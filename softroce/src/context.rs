@@ -20,6 +20,7 @@ use crate::handle;
 use crate::pd::Pd;
 use crate::provider::Softroce;
 use crate::qp::Qp;
+use crate::room;
 use crate::xrc::{XrcDomain, XrcOpen};
 
 /// The only port.
@@ -192,11 +193,13 @@ impl verbs_api::Context for Context {
     }
 
     fn alloc_pd(&self) -> Result<Pd> {
+        room::for_small_object()?;
         Pd::alloc(&self.inner)
     }
 
     fn create_channel(&self) -> Result<Channel> {
         self.inner.device.faults.verb(Verb::CreateCompChannel)?;
+        room::for_small_object()?;
         self.inner.device.check_owner()?;
         let shared =
             ChannelShared::new().map_err(|e| Error::system("no descriptor for a completion channel", e))?;
@@ -217,6 +220,7 @@ impl verbs_api::Context for Context {
     }
 
     fn alloc_dm(&self, length: usize, log_align: u32) -> Result<Dm> {
+        room::for_small_object()?;
         Dm::alloc(&self.inner, length, log_align)
     }
 

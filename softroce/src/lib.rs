@@ -40,6 +40,7 @@ mod pd;
 mod probe;
 mod provider;
 mod qp;
+mod room;
 mod srq;
 mod unacknowledged;
 mod worker;

@@ -21,6 +21,7 @@ use crate::options::ProgressMode;
 use crate::os;
 use crate::pd::Pd;
 use crate::provider::Softroce;
+use crate::room;
 use crate::srq::Srq;
 use crate::unacknowledged::Unacknowledged;
 use crate::xrc::{DomainInner, XrcDomain};
@@ -76,6 +77,7 @@ impl Qp {
             cap: init.cap,
             sq_sig: init.sq_sig,
         };
+        room::for_queues(&init.cap)?;
         let shared = QpShared::of(context);
         let made = context.device.verb(|card, _| {
             let made = card.engine.create_qp(&config)?;

@@ -12,6 +12,7 @@ use crate::faults::{self, Verb};
 use crate::handle;
 use crate::pd::Pd;
 use crate::provider::Softroce;
+use crate::room;
 use crate::unacknowledged::Unacknowledged;
 use crate::xrc::DomainInner;
 
@@ -50,6 +51,7 @@ impl Srq {
                 ));
             }
         }
+        room::for_receives(init.max_wr, init.max_sge)?;
         let shared = Arc::new(SrqShared {
             cookie: init.cookie,
             async_events: context.async_events.clone(),
@@ -146,6 +148,10 @@ impl verbs_api::SharedReceiveQueue for Srq {
         let id = self.inner.id;
         let device = &self.inner.pd.inner.context.device;
         device.faults.verb(Verb::ModifySrq)?;
+        if let Some(max_wr) = max_wr {
+            let attr = device.look(|card| card.engine.query_srq(id))??;
+            room::for_receives(max_wr, attr.max_sge)?;
+        }
         device.verb(|card, now| card.engine.modify_srq(now, id, max_wr, limit))
     }
 

@@ -24,6 +24,7 @@ mod port_events;
 mod pyverbs;
 mod rights;
 mod rxe;
+mod scarcity;
 mod targets;
 mod ucx;
 mod verbs_tools;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         install::cases(),
         pyverbs::cases(),
         bad_arguments::cases(),
+        scarcity::cases(),
         rxe::cases(),
     ];
     let trials = cases.into_iter().flatten().map(Case::into_trial).collect();

@@ -87,12 +87,13 @@ impl Fault {
 
 /// What a peer is told when a receive request fails so.
 fn nak_of(status: WcStatus) -> Option<NakCode> {
-    match status {
-        WcStatus::LocLenErr | WcStatus::RemInvReqErr => Some(NakCode::InvalidRequest),
-        WcStatus::LocAccessErr | WcStatus::RemAccessErr => Some(NakCode::RemoteAccess),
-        WcStatus::WrFlushErr => None,
-        _ => Some(NakCode::RemoteOperational),
-    }
+    let code = match status {
+        WcStatus::LocLenErr | WcStatus::RemInvReqErr => NakCode::InvalidRequest,
+        WcStatus::LocAccessErr | WcStatus::RemAccessErr => NakCode::RemoteAccess,
+        WcStatus::WrFlushErr => return None,
+        _ => NakCode::RemoteOperational,
+    };
+    Some(code)
 }
 
 impl From<MemoryFault> for Fault {
