@@ -55,7 +55,13 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
             "softroce-sim",
             "softroce-log",
             "conformance",
+            "drill",
         ],
+        &[],
+    ),
+    (
+        "drill",
+        &["roce-wire", "verbs-api", "softroce", "softroce-sim"],
         &[],
     ),
     (
@@ -65,6 +71,7 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
             "verbs-api",
             "verbs-native",
             "softroce",
+            "softroce-engine",
             "conformance",
         ],
         &[],

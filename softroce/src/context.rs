@@ -13,7 +13,7 @@ use crate::channel::{Channel, ChannelInner, ChannelShared};
 use crate::cq::Cq;
 use crate::device::{Device, Shared};
 use crate::dm::Dm;
-use crate::events::AsyncQueue;
+use crate::events::{AsyncQueue, EventHandle};
 use crate::exit;
 use crate::faults::{self, Verb};
 use crate::handle;
@@ -85,6 +85,19 @@ impl Context {
     /// EBADF: `fd` is no open descriptor. EAGAIN, EINVAL: as [`XrcOpen`] says. ENOMEM: the device's limit.
     pub fn open_xrc_domain_as(&self, fd: Option<RawFd>, mode: XrcOpen) -> Result<XrcDomain> {
         XrcDomain::open(&self.inner, fd, mode)
+    }
+
+    /// [`async_event`](verbs_api::Context::async_event), and which handle of the queue pair it is told to when it is one
+    /// of those.
+    ///
+    /// # Errors
+    /// ENODEV in a forked child.
+    pub fn async_event_and_handle(&self) -> Result<Option<(AsyncEventGuard, EventHandle)>> {
+        self.inner.device.check_owner()?;
+        if self.inner.device.faults.is_loaded() && !self.inner.async_events.is_empty() {
+            self.inner.device.faults.verb(Verb::GetAsyncEvent)?;
+        }
+        Ok(self.inner.async_events.pop())
     }
 
     /// The address of a datagram's sender, from its completion and the GRH area in front of its payload
@@ -230,10 +243,7 @@ impl verbs_api::Context for Context {
 
     fn async_event(&self) -> Result<Option<AsyncEventGuard>> {
         self.inner.device.check_owner()?;
-        if !self.inner.async_events.is_empty() {
-            self.inner.device.faults.verb(Verb::GetAsyncEvent)?;
-        }
-        Ok(self.inner.async_events.pop())
+        Ok(self.async_event_and_handle()?.map(|(event, _)| event))
     }
 
     fn async_fd(&self) -> BorrowedFd<'_> {

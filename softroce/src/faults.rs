@@ -4,15 +4,15 @@
 //! runs, and told of at the end. While none are loaded, whoever asks pays for one look at a flag.
 
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, RwLock};
 use softroce_faults::{Event, Injector, Judgement, Numbers, Parcel, Passage, Tally, Work, errno_name};
 use verbs_api::{Error, ErrorKind, Refused, Result, WcStatus};
 
 use crate::clock::Clock;
 use crate::fork;
+use crate::lock::Mutex;
 
 mod book;
 
@@ -27,7 +27,9 @@ pub use softroce_faults::{FileError, Rules, Verb};
 /// The rules of a process, or of a simulated world: none at first.
 pub struct Faults {
     is_loaded: AtomicBool,
-    current: RwLock<Option<Arc<Active>>>,
+    current: Mutex<Option<Arc<Active>>>,
+    /// Of the process that uses them, see [`fork`].
+    generation: AtomicU32,
     /// Counts what was loaded.
     number: AtomicU64,
     /// The last one that [`load_once`](Self::load_once) took.
@@ -38,8 +40,6 @@ pub struct Faults {
 /// Rules at work.
 struct Active {
     rules: Arc<Rules>,
-    /// Of the process that loaded them, see [`fork`].
-    generation: u32,
     number: u64,
     state: Mutex<State>,
     /// A device has failed for good: so does everything that is asked of it.
@@ -66,7 +66,8 @@ impl Faults {
     pub fn new(clock: Arc<dyn Clock>) -> Arc<Faults> {
         Arc::new(Faults {
             is_loaded: AtomicBool::new(false),
-            current: RwLock::new(None),
+            current: Mutex::new(None),
+            generation: AtomicU32::new(fork::generation()),
             number: AtomicU64::new(0),
             command: AtomicU64::new(0),
             clock,
@@ -76,7 +77,7 @@ impl Faults {
     /// Go by these rules from now on. Their counts begin at 0.
     pub fn load(&self, rules: impl Into<Arc<Rules>>) {
         let active = self.activate(rules.into());
-        *self.current.write() = Some(active);
+        *self.current.lock() = Some(active);
         self.is_loaded.store(true, Ordering::Release);
     }
 
@@ -90,7 +91,7 @@ impl Faults {
     /// Go by no rules any more.
     pub fn clear(&self) {
         self.is_loaded.store(false, Ordering::Release);
-        *self.current.write() = None;
+        *self.current.lock() = None;
         self.number.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -111,7 +112,6 @@ impl Faults {
         let book = Book::open(&injector.tallies());
         Arc::new(Active {
             rules,
-            generation: fork::generation(),
             number: 1 + self.number.fetch_add(1, Ordering::Relaxed),
             state: Mutex::new(State {
                 injector,
@@ -122,19 +122,20 @@ impl Faults {
         })
     }
 
-    /// The rules at work in this process. While they are being exchanged there are none.
+    /// The rules at work in this process.
     fn active(&self) -> Option<Arc<Active>> {
         if !self.is_loaded() {
             return None;
         }
-        let active = self.current.try_read()?.clone()?;
-        if active.generation == fork::generation() {
-            return Some(active);
+        if self.generation.load(Ordering::Relaxed) == fork::generation() {
+            return self.current.lock().clone();
         }
+        // A thread of the parent may hold the lock in the child for ever: then there are no rules there.
+        let active = self.current.try_lock()?.clone()?;
         // A child begins to count anew. Its parent's state stays: another thread may have been at work on it.
         let own = self.activate(active.rules.clone());
-        let mut current = self.current.try_write()?;
-        std::mem::forget(current.replace(own.clone()));
+        std::mem::forget(self.current.try_lock()?.replace(own.clone()));
+        self.generation.store(fork::generation(), Ordering::Relaxed);
         Some(own)
     }
 

@@ -54,6 +54,7 @@ pub use cq::Cq;
 pub use description::DeviceDescription;
 pub use device::{Device, DeviceCounters};
 pub use dm::Dm;
+pub use events::EventHandle;
 pub use exit::send_what_waits;
 pub use fabric::{Endpoint, Fabric, FabricCounters, Faulty, HeaderFields, Trains, UdpFabric, UdpOptions};
 pub use faults::Faults;

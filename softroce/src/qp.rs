@@ -13,7 +13,7 @@ use crate::card::Card;
 use crate::context::ContextInner;
 use crate::cq::Cq;
 use crate::device::Shared;
-use crate::events::AsyncQueue;
+use crate::events::{AsyncQueue, EventHandle};
 use crate::faults::{self, Verb};
 use crate::lock::Mutex;
 use crate::mw::Mw;
@@ -128,6 +128,11 @@ impl Qp {
                 ..Parents::default()
             }),
         })
+    }
+
+    /// What tells events of this handle from those of others of the same queue pair.
+    pub fn event_handle(&self) -> EventHandle {
+        EventHandle::of(&self.shared.async_unacknowledged)
     }
 
     /// Post all of the list, or nothing of it when one request is refused.

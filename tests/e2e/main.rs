@@ -9,12 +9,14 @@ mod bandwidth;
 mod captures;
 mod conformance;
 mod crowds;
+mod drill;
 mod failures;
 mod forks;
 mod groups;
 mod install;
 mod lid_addressing;
 mod many_processes;
+mod matrix;
 mod paths;
 mod pauses;
 mod peers;
@@ -40,11 +42,13 @@ fn main() -> ExitCode {
     arguments.test_threads.get_or_insert(1);
     let cases = [
         conformance::cases(),
+        drill::cases(),
         pingpong::cases(),
         many_processes::cases(),
         pauses::cases(),
         targets::cases(),
         groups::cases(),
+        matrix::cases(),
         crowds::cases(),
         bandwidth::cases(),
         captures::cases(),
