@@ -18,9 +18,16 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
     ("verbs-native", &["verbs-api", "verbs-sys"], &[]),
     ("softroce-engine", &["roce-wire", "verbs-api"], &[]),
     ("softroce-faults", &["roce-wire", "verbs-api"], &[]),
+    ("softroce-cm", &["roce-wire", "verbs-api", "softroce-engine"], &[]),
     (
         "softroce",
-        &["roce-wire", "verbs-api", "softroce-engine", "softroce-faults"],
+        &[
+            "roce-wire",
+            "verbs-api",
+            "softroce-engine",
+            "softroce-faults",
+            "softroce-cm",
+        ],
         &[],
     ),
     (

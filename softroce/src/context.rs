@@ -5,7 +5,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use verbs_api::{
-    AddressVector, AsyncEventGuard, Capabilities, CqInit, DeviceAttr, Error, GidEntry, Object, PortAttr,
+    AddressVector, AsyncEventGuard, Capabilities, CqInit, DeviceAttr, Error, Gid, GidEntry, Object, PortAttr,
     Refused, Result, Wc,
 };
 
@@ -118,6 +118,11 @@ impl ContextInner {
     pub(crate) fn sender_of(&self, wc: &Wc, grh: &[u8; 40], port: u8) -> Result<AddressVector> {
         self.check_port(port)?;
         self.device.look(|card| card.engine.av_from_wc(wc, grh))?
+    }
+
+    /// The device's own GID, while its interface has one.
+    pub(crate) fn gid(&self) -> Option<Gid> {
+        self.device.gid
     }
 
     fn check_port(&self, port: u8) -> Result<()> {

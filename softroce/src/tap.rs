@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use roce_wire::ROCE_V2_PORT;
+use roce_wire::cm::ServiceId;
 use roce_wire::pcap::{LinkType, NgWriter};
 use softroce_engine::{Path, PortConfig, RxMeta, TxBatch};
 use softroce_faults::{Event, Numbers};
@@ -270,6 +271,14 @@ impl<F: Fabric> Fabric for Tap<F> {
 
     fn has_multicast(&self) -> bool {
         self.inner.has_multicast()
+    }
+
+    fn claim_service(&mut self, service: ServiceId) -> Result<()> {
+        self.inner.claim_service(service)
+    }
+
+    fn release_service(&mut self, service: ServiceId) {
+        self.inner.release_service(service);
     }
 
     fn report_header_fields(&mut self) {

@@ -15,6 +15,7 @@
 //! - `shared`: what queue pairs act on together; `budget`: how many bytes may be under way; `timer`, `slot_list`: who is
 //!   due, who is ready, without a scan over all.
 //! - `groups`: who is attached to which multicast group; `integrity`: whether a packet arrived as it was sent.
+//! - `management`: the datagrams of queue pair 1, for the driver's communication manager.
 //! - `failure`, `waiting`: for people, why something failed, and what does not come to an end waits for.
 //! - `memory`, `pd`, `cq`, `srq`: registered memory behind keys, protection domains, completion queues, shared receive
 //!   queues.
@@ -32,6 +33,7 @@ mod failure;
 mod groups;
 mod integrity;
 mod judge;
+mod management;
 mod memory;
 mod pacer;
 mod pd;
@@ -59,6 +61,7 @@ pub use engine::{
 pub use event::EngineEvent;
 pub use failure::{Cause, DropReason, FailedRequest, Failure, Refusal};
 pub use judge::CompletionJudge;
+pub use management::{ReceivedMad, SentMad};
 pub use memory::{MrInfo, copy_code_range};
 pub use request::{SendOperation, SendRequest};
 pub use time::Time;

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use roce_wire::cm::ServiceId;
 use roce_wire::icrc::{self, Flow};
 use roce_wire::{BTH_LEN, ICRC_LEN, ROCE_V2_PORT};
 use softroce_engine::{Path, PortConfig, RxMeta, TxBatch};
@@ -377,6 +378,14 @@ impl<F: Fabric> Fabric for Faulty<F> {
 
     fn has_multicast(&self) -> bool {
         self.inner.has_multicast()
+    }
+
+    fn claim_service(&mut self, service: ServiceId) -> Result<()> {
+        self.inner.claim_service(service)
+    }
+
+    fn release_service(&mut self, service: ServiceId) {
+        self.inner.release_service(service);
     }
 
     fn report_header_fields(&mut self) {
