@@ -224,10 +224,10 @@ impl Network {
         }
         for parcel in parcels {
             if let Some((parcel, _)) = self.held.hold(now.as_nanos(), parcel, Stop::Sender(ends)) {
-                self.set_out(now, ends, &path_of(&parcel.way), parcel.bytes);
+                self.set_out(now, ends, &path_of(&parcel.way), parcel.bytes.clone());
+                self.note_passed(now, path.src, path.dst, &parcel.bytes);
             }
         }
-        self.note_passed(now, path.src, path.dst, &bytes);
     }
 
     /// What the fault rules make of a packet; `None` when it passes as it is.
@@ -331,10 +331,10 @@ impl Network {
             };
             let stop = Stop::Receiver(to, meta);
             if let Some((parcel, _)) = self.held.hold(now.as_nanos(), parcel, stop) {
-                self.hand_over(to, meta, parcel.bytes.into());
+                self.hand_over(to, meta, parcel.bytes.clone().into());
+                self.note_passed(now, meta.src, meta.dst, &parcel.bytes);
             }
         }
-        self.note_passed(now, meta.src, meta.dst, &bytes);
     }
 
     fn count_transmission(&mut self, from: usize, to: usize, headers: &Headers) -> u32 {

@@ -118,16 +118,19 @@ impl<F: Fabric> Faulty<F> {
                 bytes,
             };
             match self.faults.judge(&passage, &mut self.parcels) {
-                Judgement::Untouched => self.let_pass(&packet.path, bytes),
+                Judgement::Untouched => {
+                    self.let_pass(&packet.path, bytes);
+                    self.outbound.note_passed(now_ns, way.src, way.dst, bytes);
+                }
                 Judgement::Changed => {
                     for parcel in std::mem::take(&mut self.parcels) {
                         if let Some((parcel, ())) = self.outbound.hold(now_ns, parcel, ()) {
                             self.send_as_it_is(&parcel);
+                            self.outbound.note_passed(now_ns, way.src, way.dst, &parcel.bytes);
                         }
                     }
                 }
             }
-            self.outbound.note_passed(now_ns, way.src, way.dst, bytes);
             self.send_due(now_ns);
         }
         self.send_passing();
@@ -205,7 +208,10 @@ impl<F: Fabric> Faulty<F> {
                 bytes,
             };
             match faults.judge(&passage, parcels) {
-                Judgement::Untouched => arrived.take(meta, bytes),
+                Judgement::Untouched => {
+                    arrived.take(meta, bytes);
+                    held.note_passed(now_ns, way.src, way.dst, bytes);
+                }
                 Judgement::Changed => {
                     for parcel in parcels.drain(..) {
                         let meta = RxMeta {
@@ -216,11 +222,11 @@ impl<F: Fabric> Faulty<F> {
                         };
                         if let Some((parcel, meta)) = held.hold(now_ns, parcel, meta) {
                             arrived.take(&meta, &parcel.bytes);
+                            held.note_passed(now_ns, way.src, way.dst, &parcel.bytes);
                         }
                     }
                 }
             }
-            held.note_passed(now_ns, way.src, way.dst, bytes);
             arrived.due(held, now_ns);
         });
         let count = arrived.count;
