@@ -5,7 +5,6 @@ use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread::JoinHandle;
 
 use softroce_engine::{Counters, ObjectCounts, Time};
 use verbs_api::{Error, ErrorKind, PostError, Result};
@@ -18,6 +17,7 @@ use crate::fork;
 use crate::gate::{Gate, Guard, Left};
 use crate::journal::ask::Ear;
 use crate::options::ProgressMode;
+use crate::os::Thread;
 use crate::pace::Pace;
 use crate::worker;
 
@@ -35,7 +35,7 @@ pub struct Device {
 /// Ends the background thread when the last owner goes.
 struct Handle {
     shared: Arc<Shared>,
-    worker: Option<JoinHandle<()>>,
+    worker: Option<Thread>,
 }
 
 /// What the program's threads and the background thread share.
@@ -225,13 +225,12 @@ impl Drop for Handle {
         fork::forget(&self.shared);
         let Some(worker) = self.worker.take() else { return };
         if !self.shared.is_owned() {
-            // The thread exists in the parent only: there is nothing to join, nor to detach.
-            std::mem::forget(worker);
+            // The thread exists in the parent only: there is nothing to join.
             return;
         }
         self.shared.pace.stop();
         // It never holds a `Handle`, so it is never this thread; and it sleeps on the waker, so it ends at once.
-        let _ = worker.join();
+        worker.join();
     }
 }
 
