@@ -19,6 +19,7 @@ use crate::journal::ask::Ear;
 use crate::options::ProgressMode;
 use crate::os::Thread;
 use crate::pace::Pace;
+use crate::system_counters::SystemCounters;
 use crate::worker;
 
 /// Rounds that one caller does on behalf of refused pollers before it goes its way.
@@ -55,6 +56,7 @@ pub(crate) struct Shared {
     pub(crate) fds: Vec<RawFd>,
     /// Where a run asks what is going on. Never dropped in a child that inherited it, as the gate.
     pub(crate) ear: ManuallyDrop<Option<Ear>>,
+    system_counters: SystemCounters,
 }
 
 /// What engine and fabric have counted.
@@ -114,6 +116,7 @@ impl Device {
             held_for_fork: AtomicBool::new(false),
             fds,
             ear: ManuallyDrop::new(ear),
+            system_counters: SystemCounters::of(name),
         });
         fork::register(&shared)?;
         let worker = match mode {
@@ -231,6 +234,7 @@ impl Drop for Handle {
         self.shared.pace.stop();
         // It never holds a `Handle`, so it is never this thread; and it sleeps on the waker, so it ends at once.
         worker.join();
+        self.shared.tell_counters();
     }
 }
 
@@ -251,6 +255,27 @@ impl Drop for Shared {
 type Inside<'a> = Guard<'a, ManuallyDrop<Card>>;
 
 impl Shared {
+    /// Whether counters are shown as files.
+    pub(crate) fn shows_counters(&self) -> bool {
+        self.system_counters.are_shown()
+    }
+
+    /// Bring those files up to date.
+    pub(crate) fn tell_counters(&self) {
+        if !self.shows_counters() {
+            return;
+        }
+        let guard = self.gate.enter();
+        let (counted, _) = guard.counters();
+        self.leave(guard);
+        self.system_counters.tell(&counted);
+    }
+
+    /// The same by whoever is inside.
+    pub(crate) fn tell_counters_of(&self, card: &Card) {
+        self.system_counters.tell(&card.counters().0);
+    }
+
     /// ENODEV in a child that inherited the device through fork.
     pub(crate) fn check_owner(&self) -> Result<()> {
         if self.is_owned() {
