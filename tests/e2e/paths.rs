@@ -65,7 +65,7 @@ fn counters() -> Outcome {
         told
         ibv_rc_pingpong -g 0 -n 100 >&2 & until ss -ltn | grep -q :18515; do sleep 0.05; done
         ibv_rc_pingpong -g 0 -n 100 127.0.0.1 >&2 && wait && told";
-    let finished = under_softroce(&bed, &["sh".into(), "-c".into(), script.into()])?.finish(LIMIT)?;
+    let finished = shell(&bed, script)?;
     finished.succeeded()?;
     let numbers: Vec<u64> = finished
         .stdout
