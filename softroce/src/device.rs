@@ -5,7 +5,6 @@ use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread::JoinHandle;
 
 use softroce_engine::{Counters, ObjectCounts, Time};
 use verbs_api::{Error, ErrorKind, Gid, PostError, Result};
@@ -19,7 +18,9 @@ use crate::fork;
 use crate::gate::{Gate, Guard, Left};
 use crate::journal::ask::Ear;
 use crate::options::ProgressMode;
+use crate::os::Thread;
 use crate::pace::Pace;
+use crate::system_counters::SystemCounters;
 use crate::worker;
 
 /// Rounds that one caller does on behalf of refused pollers before it goes its way.
@@ -36,7 +37,7 @@ pub struct Device {
 /// Ends the background thread when the last owner goes.
 struct Handle {
     shared: Arc<Shared>,
-    worker: Option<JoinHandle<()>>,
+    worker: Option<Thread>,
 }
 
 /// What the program's threads and the background thread share.
@@ -60,6 +61,7 @@ pub(crate) struct Shared {
     pub(crate) ear: ManuallyDrop<Option<Ear>>,
     /// Asked about every verb.
     pub(crate) faults: Arc<Faults>,
+    system_counters: SystemCounters,
 }
 
 /// What engine and fabric have counted.
@@ -134,6 +136,7 @@ impl Device {
             fds,
             ear: ManuallyDrop::new(ear),
             faults,
+            system_counters: SystemCounters::of(name),
         });
         fork::register(&shared)?;
         let worker = match mode {
@@ -260,13 +263,13 @@ impl Drop for Handle {
         fork::forget(&self.shared);
         let Some(worker) = self.worker.take() else { return };
         if !self.shared.is_owned() {
-            // The thread exists in the parent only: there is nothing to join, nor to detach.
-            std::mem::forget(worker);
+            // The thread exists in the parent only: there is nothing to join.
             return;
         }
         self.shared.pace.stop();
         // It never holds a `Handle`, so it is never this thread; and it sleeps on the waker, so it ends at once.
-        let _ = worker.join();
+        worker.join();
+        self.shared.tell_counters();
     }
 }
 
@@ -287,6 +290,27 @@ impl Drop for Shared {
 type Inside<'a> = Guard<'a, ManuallyDrop<Card>>;
 
 impl Shared {
+    /// Whether counters are shown as files.
+    pub(crate) fn shows_counters(&self) -> bool {
+        self.system_counters.are_shown()
+    }
+
+    /// Bring those files up to date.
+    pub(crate) fn tell_counters(&self) {
+        if !self.shows_counters() {
+            return;
+        }
+        let guard = self.gate.enter();
+        let (counted, _) = guard.counters();
+        self.leave(guard);
+        self.system_counters.tell(&counted);
+    }
+
+    /// The same by whoever is inside.
+    pub(crate) fn tell_counters_of(&self, card: &Card) {
+        self.system_counters.tell(&card.counters().0);
+    }
+
     /// ENODEV in a child that inherited the device through fork.
     pub(crate) fn check_owner(&self) -> Result<()> {
         if self.is_owned() {

@@ -43,6 +43,7 @@ mod provider;
 mod qp;
 mod room;
 mod srq;
+mod system_counters;
 mod unacknowledged;
 mod worker;
 mod xrc;
