@@ -11,6 +11,7 @@ mod plan;
 mod reduce;
 mod stream;
 
+pub use conversation::Conversation;
 pub use plan::{Kind, Message, Outage, Plan, Setup, Stream, Unreliable, Weather};
 pub use reduce::{Reduction, reduce};
 
@@ -100,7 +101,7 @@ pub fn run(plan: &Plan, capture: Option<&Path>) -> Result<Run, Finding> {
 struct Swarm<'a> {
     plan: &'a Plan,
     world: World,
-    conversations: Vec<conversation::Conversation>,
+    conversations: Vec<Conversation>,
     streams: Vec<stream::Stream>,
 }
 
@@ -134,7 +135,7 @@ impl<'a> Swarm<'a> {
         self.conversations = plan
             .conversations
             .iter()
-            .map(|setup| conversation::Conversation::open(&provider, &names, setup))
+            .map(|setup| Conversation::open(&provider, &names, setup))
             .collect();
         self.streams = plan
             .streams
@@ -162,7 +163,7 @@ impl<'a> Swarm<'a> {
     }
 
     fn is_over(&self) -> bool {
-        self.conversations.iter().all(conversation::Conversation::is_over)
+        self.conversations.iter().all(Conversation::is_over)
             && self.streams.iter().all(stream::Stream::is_over)
     }
 
@@ -179,7 +180,7 @@ impl<'a> Swarm<'a> {
     }
 
     fn can_act(&self) -> bool {
-        self.conversations.iter().any(conversation::Conversation::can_act)
+        self.conversations.iter().any(Conversation::can_act)
             || self.streams.iter().any(stream::Stream::can_act)
     }
 

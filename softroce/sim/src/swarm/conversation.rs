@@ -16,6 +16,7 @@ use crate::Random;
 pub(super) const GUARD: usize = 16;
 pub(super) const GUARD_BYTE: u8 = 0xC5;
 
+#[derive(Debug)]
 struct End {
     qp: <Softroce as Provider>::Qp,
     cq: <Softroce as Provider>::Cq,
@@ -30,7 +31,9 @@ impl Message {
     }
 }
 
-pub(super) struct Conversation {
+/// Two connected queue pairs and what they still have to do.
+#[derive(Debug)]
+pub struct Conversation {
     left: End,
     right: End,
     messages: Vec<Message>,
@@ -94,7 +97,11 @@ fn end(provider: &Softroce, name: &str, length: usize, depth: usize) -> End {
 }
 
 impl Conversation {
-    pub(super) fn open(provider: &Softroce, names: &[String], setup: &Setup) -> Conversation {
+    /// Opens and connects both ends on devices of these names.
+    ///
+    /// # Panics
+    /// When a verb refuses what must work.
+    pub fn open(provider: &Softroce, names: &[String], setup: &Setup) -> Conversation {
         let slot = setup.longest.next_multiple_of(8) + GUARD;
         let length = slot * setup.messages.len() + 8;
         let left = end(provider, &names[setup.ends[0]], length, setup.depth);
@@ -134,7 +141,7 @@ impl Conversation {
     }
 
     /// Whether everything has completed or been flushed.
-    pub(super) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         match self.failed {
             Some(_) => self.done == self.posted,
             None => {
@@ -145,18 +152,31 @@ impl Conversation {
         }
     }
 
+    /// How many messages succeeded, and their bytes.
+    pub fn success(&self) -> (usize, u64) {
+        let done = self.failed.unwrap_or(self.done);
+        let bytes = self.messages[..done].iter().map(|message| match message.kind {
+            Kind::FetchAdd => 8,
+            Kind::Send | Kind::Write | Kind::WriteWithImmediate | Kind::Read => message.size as u64,
+        });
+        (done, bytes.sum())
+    }
+
     /// Whether something happened since the last question.
-    pub(super) fn has_news(&mut self) -> bool {
+    pub fn has_news(&mut self) -> bool {
         std::mem::take(&mut self.news)
     }
 
     /// Whether there is something that it has not posted yet.
-    pub(super) fn can_act(&self) -> bool {
+    pub fn can_act(&self) -> bool {
         self.failed.is_none() && (!self.receives_due.is_empty() || self.posted < self.messages.len())
     }
 
     /// Look at completions and post what there is to post.
-    pub(super) fn work(&mut self, random: &mut Random) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// What is not as it must be.
+    pub fn work(&mut self, random: &mut Random) -> Result<(), String> {
         self.collect_sends()?;
         self.collect_receives()?;
         while !self.receives_due.is_empty()
@@ -339,7 +359,10 @@ impl Conversation {
     }
 
     /// At the end: nothing else has changed, and both queue pairs are in the state that fits.
-    pub(super) fn check_end(&self) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// What is not as it must be.
+    pub fn check_end(&self) -> Result<(), String> {
         let state = self.left.qp.state().map_err(|e| e.to_string())?;
         let expected = if self.failed.is_some() {
             QpState::Err

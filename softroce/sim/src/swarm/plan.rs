@@ -285,6 +285,14 @@ impl Weather {
     }
 }
 
+/// A message of which nothing has been drawn.
+const PLAIN: Message = Message {
+    kind: Kind::Send,
+    size: 0,
+    is_signaled: true,
+    is_fenced: false,
+};
+
 impl Setup {
     /// The path MTU.
     pub(super) fn mtu(&self) -> Mtu {
@@ -322,16 +330,15 @@ impl Setup {
         setup.depth = 1 + random.below(32) as usize;
         setup.late_receives = sometimes(random, 900) as u32;
         // Their kinds and sizes are drawn later.
-        setup.messages = vec![
-            Message {
-                kind: Kind::Send,
-                size: 0,
-                is_signaled: true,
-                is_fenced: false,
-            };
-            count
-        ];
+        setup.messages = vec![PLAIN; count];
         setup
+    }
+
+    /// So many messages of all kinds, up to the longest.
+    pub fn with_messages(mut self, count: usize, random: &mut Random) -> Setup {
+        self.messages = vec![PLAIN; count];
+        self.draw_messages(random);
+        self
     }
 
     fn draw_messages(&mut self, random: &mut Random) {

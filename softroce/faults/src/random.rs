@@ -13,7 +13,8 @@ impl Random {
     }
 
     /// The seed of what is still to come.
-    pub(crate) fn rest(&self) -> u64 {
+    #[must_use]
+    pub fn rest(&self) -> u64 {
         self.state
     }
 
@@ -29,6 +30,11 @@ impl Random {
     /// A number below `bound`; 0 when `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// A number from 0, included, to 1, excluded.
+    pub fn fraction(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// True in `per_mille` of 1000 cases.
