@@ -10,6 +10,7 @@
 
 pub mod announce;
 pub mod clock;
+pub mod cm;
 pub mod fabric;
 pub mod interfaces;
 pub mod journal;
@@ -48,11 +49,13 @@ mod xrc;
 pub use ah::Ah;
 pub use channel::Channel;
 pub use clock::{Clock, MonotonicClock};
+pub use cm::{Cm, CmId};
 pub use context::Context;
 pub use cq::Cq;
 pub use description::DeviceDescription;
 pub use device::{Device, DeviceCounters};
 pub use dm::Dm;
+pub use events::EventHandle;
 pub use exit::send_what_waits;
 pub use fabric::{Endpoint, Fabric, FabricCounters, HeaderFields, Trains, UdpFabric, UdpOptions};
 pub use mr::Mr;

@@ -9,6 +9,7 @@ mod bandwidth;
 mod captures;
 mod conformance;
 mod crowds;
+mod drill;
 mod failures;
 mod forks;
 mod groups;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
     arguments.test_threads.get_or_insert(1);
     let cases = [
         conformance::cases(),
+        drill::cases(),
         pingpong::cases(),
         many_processes::cases(),
         pauses::cases(),
