@@ -160,7 +160,18 @@ impl verbs_api::Context for Context {
     }
 
     fn query_device(&self) -> Result<DeviceAttr> {
-        self.inner.device.look(|card| card.engine.device_attr())
+        let (attr, has_multicast) = self
+            .inner
+            .device
+            .look(|card| (card.engine.device_attr(), card.fabric.has_multicast()))?;
+        // C programs have no other way to see that there are no groups.
+        let groups = |count| if has_multicast { count } else { 0 };
+        Ok(DeviceAttr {
+            max_mcast_grp: groups(attr.max_mcast_grp),
+            max_mcast_qp_attach: groups(attr.max_mcast_qp_attach),
+            max_total_mcast_qp_attach: groups(attr.max_total_mcast_qp_attach),
+            ..attr
+        })
     }
 
     fn query_port(&self, port: u8) -> Result<PortAttr> {
