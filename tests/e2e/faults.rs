@@ -268,7 +268,7 @@ fn each_call() -> Outcome {
 fn perftest_with_loss(tool: &str) -> Outcome {
     needs_program(tool, "perftest")?;
     let bed = Bed::loopback()?;
-    let line = format!("{tool} -d softroce0 -x 0 -n 200 -s 8192 -u 10 -p {}", free_port());
+    let line = format!("{tool} -d softroce0 -x 0 -n 100 -s 8192 -u 9 -p {}", free_port());
     // Atomics have a size of their own.
     let line = match tool.contains("atomic") {
         true => line.replace("-s 8192 ", ""),
