@@ -2,7 +2,7 @@
 
 use verbs_api::{Access, QpAttr, QpState, QueuePair};
 
-use super::transitions::{bring, refuse};
+use super::transitions::{bring, refuse, settled};
 use crate::case::Case;
 use crate::outcome::CaseResult;
 use crate::pair::Setup;
@@ -46,7 +46,7 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
 fn refused_modify_changes_nothing<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let setup = Setup::default();
     let pair = scene.pair(&setup)?;
-    let before = pair.left.qp.query()?;
+    let before = settled(&pair.left)?;
     let refused = [
         QpAttr {
             state: Some(QpState::Rts),
@@ -68,7 +68,7 @@ fn refused_modify_changes_nothing<B: Testbed>(scene: &mut Scene<B>) -> CaseResul
     for attr in refused {
         refuse(&pair.left, &attr, &format!("modify with {:?}", attr.mask()))?;
         same!(
-            pair.left.qp.query()?,
+            settled(&pair.left)?,
             before,
             "attributes after a refused modify with {:?}",
             attr.mask()
@@ -80,7 +80,7 @@ fn refused_modify_changes_nothing<B: Testbed>(scene: &mut Scene<B>) -> CaseResul
 fn out_of_range<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let setup = Setup::default();
     let pair = scene.pair(&setup)?;
-    let before = pair.left.qp.query()?;
+    let before = settled(&pair.left)?;
     let attr = QpAttr {
         state: Some(QpState::Rts),
         min_rnr_timer: Some(32),
@@ -88,7 +88,7 @@ fn out_of_range<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     };
     refuse(&pair.left, &attr, "an RNR timer of 32")?;
     same!(
-        pair.left.qp.query()?,
+        settled(&pair.left)?,
         before,
         "attributes after a refused RNR timer"
     );
