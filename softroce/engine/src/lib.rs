@@ -34,6 +34,7 @@ mod integrity;
 mod memory;
 mod pacer;
 mod pd;
+mod pool;
 mod psn;
 mod qp;
 mod qp_table;

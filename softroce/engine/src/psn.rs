@@ -9,6 +9,9 @@ use roce_wire::Psn;
 pub(crate) struct Seq(u64);
 
 impl Seq {
+    /// Of what has no number yet.
+    pub(crate) const ZERO: Seq = Seq(0);
+
     /// The first number of a connection. It starts one round up, so that numbers a little older exist too.
     pub(crate) fn start(psn: u32) -> Seq {
         Seq((1 << 24) | u64::from(psn & 0xff_ffff))

@@ -60,7 +60,7 @@ impl Qp {
     /// The receive request of the message under way fails, or the next one, and with it the queue pair.
     pub(crate) fn fail_receive(&mut self, shared: &mut Shared, status: WcStatus) {
         self.receives.begin(shared);
-        if let Some(finished) = self.receives.finish() {
+        if let Some(finished) = self.receives.finish(shared) {
             self.report_failed_receive(shared, finished, status);
         }
         self.fail(shared);
@@ -74,14 +74,14 @@ impl Qp {
 
     /// Its own receive requests; of a shared queue the one that it holds.
     pub(super) fn flush_receives(&mut self, shared: &mut Shared) {
-        while let Some(finished) = self.receives.finish() {
+        while let Some(finished) = self.receives.finish(shared) {
             self.report_failed_receive(shared, finished, WcStatus::WrFlushErr);
         }
     }
 
     /// Complete the oldest send request.
     pub(super) fn complete_send(&mut self, shared: &mut Shared, status: WcStatus) {
-        let wqe = self.send_queue.pop();
+        let wqe = self.send_queue.pop(&mut shared.sends);
         if status == WcStatus::Success {
             shared.counters.rdma_sends += u64::from(wqe.op.sends_message());
             if !wqe.is_signaled {

@@ -221,7 +221,7 @@ impl Qp {
             if *bytes >= TURN_BYTES {
                 return Turn::Again;
             }
-            match self.next_step() {
+            match self.next_step(shared) {
                 Step::Nothing => return Turn::Done,
                 Step::Local => self.carry_out_local(shared),
                 Step::Packet => match self.send_request_packet(shared, batch) {
@@ -234,7 +234,7 @@ impl Qp {
     }
 
     /// Decide whether the next packet may be built, and begin its request if it is the first one.
-    fn next_step(&mut self) -> Step {
+    fn next_step(&mut self, shared: &mut Shared) -> Step {
         let may_begin = self.state == QpState::Rts;
         if !may_begin && self.state != QpState::Sqd {
             return Step::Nothing;
@@ -253,7 +253,7 @@ impl Qp {
             return Step::Nothing;
         }
         let head = self.send_queue.head();
-        let wqe = self.send_queue.get_mut(r.current);
+        let wqe = self.send_queue.get_mut(&mut shared.sends, r.current);
         if wqe.op.is_local() && !is_new {
             return Step::Local;
         }
@@ -314,7 +314,7 @@ impl Qp {
         }
         r.next = r.next + psns;
         r.sent_end = r.sent_end.max(r.next);
-        if r.next > self.send_queue.get(r.current).last {
+        if r.next > self.send_queue.get(&shared.sends, r.current).last {
             r.current += 1;
         }
         shared.counters.sent_pkts += 1;
@@ -353,7 +353,7 @@ impl Qp {
         r.unasked_packets = 0;
         r.unasked_bytes = 0;
         for number in r.current..r.begun_end {
-            self.send_queue.get_mut(number).is_asked_again = true;
+            self.send_queue.get_mut(&mut shared.sends, number).is_asked_again = true;
         }
         self.make_ready(shared);
     }

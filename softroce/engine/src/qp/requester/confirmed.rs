@@ -24,13 +24,15 @@ impl Qp {
         (remote, inline): (RemoteAddr, Option<[u8; WORD]>),
     ) -> Result<usize, Turn> {
         let mut word = inline.unwrap_or_default();
-        if let (None, Data::Sges(sges)) = (inline, self.send_queue.data(self.requester.current))
-            && shared.memory.gather(self.id.pd, sges, 0, &mut word).is_err()
+        if let (None, Data::Sges(sges)) = (
+            inline,
+            self.send_queue.data(&shared.sends, self.requester.current),
+        ) && shared.memory.gather(self.id.pd, sges, 0, &mut word).is_err()
         {
             self.note_fault(shared, WcStatus::LocProtErr);
             return Err(Turn::Done);
         }
-        let mut headers = self.request_headers(link, Opcode::RC_ATOMIC_WRITE);
+        let mut headers = self.request_headers(shared, link, Opcode::RC_ATOMIC_WRITE);
         headers.reth = Some(Reth {
             va: remote.addr,
             rkey: RKey(remote.rkey.0),
@@ -55,7 +57,7 @@ impl Qp {
         (remote, dma_length): (RemoteAddr, u32),
         feth: Feth,
     ) -> Result<usize, Turn> {
-        let mut headers = self.request_headers(link, Opcode::RC_FLUSH);
+        let mut headers = self.request_headers(shared, link, Opcode::RC_FLUSH);
         headers.feth = Some(feth);
         headers.reth = Some(Reth {
             va: remote.addr,

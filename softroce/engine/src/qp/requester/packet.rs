@@ -27,7 +27,7 @@ impl Qp {
         let Some(link) = self.link else {
             return Err(Turn::Done);
         };
-        let wqe = *self.send_queue.get(self.requester.current);
+        let wqe = *self.send_queue.get(&shared.sends, self.requester.current);
         match wqe.op {
             Operation::Send { .. } | Operation::Write { .. } => {
                 self.send_data_packet(shared, batch, &link, &wqe)
@@ -106,7 +106,7 @@ impl Qp {
         offset: u64,
         payload: &mut [u8],
     ) -> Result<(), MemoryFault> {
-        match self.send_queue.data(number) {
+        match self.send_queue.data(&shared.sends, number) {
             Data::Inline(bytes) => {
                 let start = offset as usize;
                 payload.copy_from_slice(&bytes[start..start + payload.len()]);
@@ -133,7 +133,7 @@ impl Qp {
         let packets = (piece - into_piece).min(wqe.last - self.requester.next + 1);
         let left = u64::from(wqe.length) - skipped;
         let bytes = left.min(u64::from(packets) * u64::from(link.mtu)) as u32;
-        let mut headers = self.request_headers(link, Opcode::RC_READ_REQUEST);
+        let mut headers = self.request_headers(shared, link, Opcode::RC_READ_REQUEST);
         headers.reth = Some(Reth {
             va: remote.addr.wrapping_add(skipped),
             rkey: RKey(remote.rkey.0),
@@ -169,7 +169,7 @@ impl Qp {
             self.note_fault(shared, WcStatus::LocLenErr);
             return Err(Turn::Done);
         }
-        let mut headers = self.request_headers(link, opcode);
+        let mut headers = self.request_headers(shared, link, opcode);
         headers.atomic_eth = Some(atomic);
         let len = headers.len() + ICRC_LEN;
         let cost = self.admit(shared, batch, link, len)?;
@@ -204,12 +204,12 @@ impl Qp {
         }
     }
 
-    pub(super) fn request_headers(&self, link: &Link, opcode: Opcode) -> Headers {
+    pub(super) fn request_headers(&self, shared: &Shared, link: &Link, opcode: Opcode) -> Headers {
         let opcode = opcode.of(self.transport());
         let mut bth = link.bth(opcode, self.requester.next.psn());
         bth.ack_request = true;
         let mut headers = Headers::new(bth);
-        headers.xrceth = xrceth(self.send_queue.get(self.requester.current));
+        headers.xrceth = xrceth(self.send_queue.get(&shared.sends, self.requester.current));
         headers
     }
 

@@ -125,7 +125,7 @@ impl Qp {
             Fault::OpcodeSequence | Fault::OpcodeInvalid | Fault::WrongSrq
         );
         let holds_receive = match self.responder.message {
-            Message::Send { .. } => self.receives.current().is_some(),
+            Message::Send { .. } => self.receives.current(shared).is_some(),
             Message::None | Message::Write { .. } => consumes && is_checked_late,
         };
         self.refuse_fatally(shared, psn, verdict.nak);
@@ -145,7 +145,7 @@ impl Qp {
                     Message::Send { received } => received,
                     Message::None | Message::Write { .. } => 0,
                 };
-                let current = self.receives.current().map(|(wqe, _)| wqe.capacity);
+                let current = self.receives.current(shared).map(|(wqe, _)| wqe.capacity);
                 return Refusal::TooLong {
                     message: u64::from(received) + packet.payload.len() as u64,
                     receive: current.unwrap_or(0),

@@ -20,7 +20,7 @@ impl Qp {
             return Err(Turn::Done);
         };
         let number = self.send_queue.head();
-        let wqe = self.send_queue.get(number);
+        let wqe = self.send_queue.get(&shared.sends, number);
         let mut packet = data_packet(Transport::Uc, &link, wqe, self.requester.next - wqe.first);
         packet.headers.bth.psn = self.requester.next.psn();
         packet.headers.bth.ack_request = false;
