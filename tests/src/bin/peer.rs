@@ -233,7 +233,10 @@ fn play<P: Provider>(
         }
         (Part::Group { .. }, Role::Caller) => group::follow(provider, line),
         (Part::Scale { counts, depth, .. }, role) => {
-            let plan = scale::Plan { counts, depth: *depth };
+            let plan = scale::Plan {
+                counts,
+                depth: *depth,
+            };
             scale::play(provider, line, role, plan)
         }
     }?;

@@ -67,16 +67,18 @@ pub fn measure<P: Provider>(provider: &P, line: &mut Line, plan: Plan<'_>) -> Re
     let burst_of = plan.depth as usize;
     let large_burst = LARGE_BURST.min(burst_of);
     println!(
-        "queue pairs | one by one: half round trip, ns | bursts of {burst_of}: ns a message | one busy, the others idle: half round trip, ns | Gbit/s of 64 KiB WRITEs"
+        "queue pairs | one by one: half round trip, ns | bursts of {burst_of}: ns a message | one busy, the others idle: half round trip, ns | bursts, ns a message | Gbit/s of 64 KiB WRITEs"
     );
     let (mut rows, mut connected) = (Vec::new(), 0);
     for &count in plan.counts {
         grow(&mut end, line, (connected, count), plan.depth)?;
         connected = count;
-        let (mut alternate, mut burst) = (u64::MAX, u64::MAX);
+        let (mut alternate, mut burst, mut busy_burst) = (u64::MAX, u64::MAX, u64::MAX);
         for _ in 0..REPEATS {
             alternate = alternate.min(one_by_one(&mut end, count)?);
+            // In turns, so that a machine that is faster now and slower then changes no ratio.
             burst = burst.min(bursts(&end, count, (SMALL, burst_of))?);
+            busy_burst = busy_burst.min(bursts(&end, 1, (SMALL, burst_of))?);
             say_done(&mut end)?;
         }
         let (mut busy, mut large) = (u64::MAX, u64::MAX);
@@ -86,10 +88,10 @@ pub fn measure<P: Provider>(provider: &P, line: &mut Line, plan: Plan<'_>) -> Re
             say_done(&mut end)?;
         }
         let gbits = 8.0 * LARGE as f64 / large as f64;
-        println!("{count:>11} | {alternate:>6} | {burst:>6} | {busy:>6} | {gbits:>6.1}");
+        println!("{count:>11} | {alternate:>6} | {burst:>6} | {busy:>6} | {busy_burst:>6} | {gbits:>6.1}");
         rows.push(json!({
             "qps": count, "half_round_trip_ns": alternate, "burst_ns": burst,
-            "busy_half_round_trip_ns": busy, "busy_gbits": gbits,
+            "busy_half_round_trip_ns": busy, "busy_burst_ns": busy_burst, "busy_gbits": gbits,
         }));
     }
     Ok(json!({ "rows": rows }))
@@ -98,11 +100,20 @@ pub fn measure<P: Provider>(provider: &P, line: &mut Line, plan: Plan<'_>) -> Re
 fn open<P: Provider>(provider: &P, plan: Plan<'_>) -> Result<End<P>> {
     let most = plan.counts.last().copied().unwrap_or(0);
     // At most: all receives, and requests on their way.
-    End::without_qps(provider, u32::try_from(2 * most)? + 4 * plan.depth.max(LARGE_BURST as u32), LENGTH)
+    End::without_qps(
+        provider,
+        u32::try_from(2 * most)? + 4 * plan.depth.max(LARGE_BURST as u32),
+        LENGTH,
+    )
 }
 
 /// From so many queue pairs to so many, each with a receive.
-fn grow<P: Provider>(end: &mut End<P>, line: &mut Line, (from, to): (usize, usize), depth: u32) -> Result<()> {
+fn grow<P: Provider>(
+    end: &mut End<P>,
+    line: &mut Line,
+    (from, to): (usize, usize),
+    depth: u32,
+) -> Result<()> {
     ensure!(from < to, "numbers of queue pairs must ascend");
     end.add_qps(to - from, depth)?;
     for qp in from..to {
