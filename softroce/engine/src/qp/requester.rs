@@ -82,6 +82,8 @@ pub(super) struct Requester {
     pub(super) current: u64,
     /// Requests before this one have their PSNs.
     pub(super) begun_end: u64,
+    /// No request from this one on has begun and is a local one.
+    pub(super) local_end: u64,
     /// READ and atomic requests without their full answer, since the last retry.
     pub(super) requests_out: u32,
     /// READ response bytes asked for that have not come, since the last retry.
@@ -290,8 +292,8 @@ impl Qp {
         Step::Packet
     }
 
-    /// Book a packet that went out: `psns` of them are used up by it.
-    fn note_sent(&mut self, shared: &mut Shared, psns: u32, len: usize, cost: u32) {
+    /// Book a packet that went out, of a request that ends with PSN `last`: `psns` of them are used up by it.
+    fn note_sent(&mut self, shared: &mut Shared, (psns, last): (u32, Seq), len: usize, cost: u32) {
         let r = &mut self.requester;
         if r.next < r.sent_end {
             shared.counters.retransmitted_bytes += len as u64;
@@ -314,7 +316,7 @@ impl Qp {
         }
         r.next = r.next + psns;
         r.sent_end = r.sent_end.max(r.next);
-        if r.next > self.send_queue.get(&shared.sends, r.current).last {
+        if r.next > last {
             r.current += 1;
         }
         shared.counters.sent_pkts += 1;

@@ -25,6 +25,7 @@ impl Qp {
             let wqe = self.send_queue.get_mut(&mut shared.sends, number);
             (wqe.first, wqe.last) = (next, next.before());
             self.requester.begun_end = number + 1;
+            self.requester.local_end = number + 1;
         }
         self.requester.current = number + 1;
         self.complete_local(shared);
@@ -48,7 +49,7 @@ impl Qp {
 
     /// Local requests that are the oldest, and carried out, are complete.
     pub(in crate::qp) fn complete_local(&mut self, shared: &mut Shared) {
-        while self.send_queue.head() < self.requester.begun_end
+        while self.send_queue.head() < self.requester.local_end
             && self
                 .send_queue
                 .get(&shared.sends, self.send_queue.head())

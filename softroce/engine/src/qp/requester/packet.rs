@@ -56,10 +56,10 @@ impl Qp {
                 self.send_atomic(shared, batch, &link, &wqe, Opcode::RC_FETCH_ADD, atomic)
             }
             Operation::AtomicWrite { remote, word } => {
-                self.send_atomic_write(shared, batch, &link, (remote, word))
+                self.send_atomic_write(shared, batch, &link, &wqe, (remote, word))
             }
             Operation::Flush { remote, length, feth } => {
-                self.send_flush(shared, batch, &link, (remote, length), feth)
+                self.send_flush(shared, batch, &link, &wqe, (remote, length, feth))
             }
             // They have no packet, and never get here.
             Operation::LocalInvalidate { .. } | Operation::Bind(_) => Err(Turn::Done),
@@ -94,7 +94,7 @@ impl Qp {
             self.note_fault(shared, WcStatus::LocProtErr);
             return Err(Turn::Done);
         }
-        self.note_sent(shared, 1, len, cost);
+        self.note_sent(shared, (1, wqe.last), len, cost);
         Ok(len)
     }
 
@@ -133,7 +133,7 @@ impl Qp {
         let packets = (piece - into_piece).min(wqe.last - self.requester.next + 1);
         let left = u64::from(wqe.length) - skipped;
         let bytes = left.min(u64::from(packets) * u64::from(link.mtu)) as u32;
-        let mut headers = self.request_headers(shared, link, Opcode::RC_READ_REQUEST);
+        let mut headers = self.request_headers(link, wqe, Opcode::RC_READ_REQUEST);
         headers.reth = Some(Reth {
             va: remote.addr.wrapping_add(skipped),
             rkey: RKey(remote.rkey.0),
@@ -152,7 +152,7 @@ impl Qp {
         shared.reads.charge(self.id.slot, bytes);
         self.requester.read_bytes_out += bytes;
         self.requester.requests_out += 1;
-        self.note_sent(shared, packets, len, cost);
+        self.note_sent(shared, (packets, wqe.last), len, cost);
         Ok(len)
     }
 
@@ -169,7 +169,7 @@ impl Qp {
             self.note_fault(shared, WcStatus::LocLenErr);
             return Err(Turn::Done);
         }
-        let mut headers = self.request_headers(shared, link, opcode);
+        let mut headers = self.request_headers(link, wqe, opcode);
         headers.atomic_eth = Some(atomic);
         let len = headers.len() + ICRC_LEN;
         let cost = self.admit(shared, batch, link, len)?;
@@ -178,7 +178,7 @@ impl Qp {
         };
         emit(&headers, out, 0);
         self.requester.requests_out += 1;
-        self.note_sent(shared, 1, len, cost);
+        self.note_sent(shared, (1, wqe.last), len, cost);
         Ok(len)
     }
 
@@ -204,12 +204,12 @@ impl Qp {
         }
     }
 
-    pub(super) fn request_headers(&self, shared: &Shared, link: &Link, opcode: Opcode) -> Headers {
+    pub(super) fn request_headers(&self, link: &Link, wqe: &SendWqe, opcode: Opcode) -> Headers {
         let opcode = opcode.of(self.transport());
         let mut bth = link.bth(opcode, self.requester.next.psn());
         bth.ack_request = true;
         let mut headers = Headers::new(bth);
-        headers.xrceth = xrceth(self.send_queue.get(&shared.sends, self.requester.current));
+        headers.xrceth = xrceth(wqe);
         headers
     }
 
