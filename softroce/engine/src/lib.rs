@@ -35,6 +35,7 @@ mod memory;
 mod pacer;
 mod pd;
 mod pool;
+mod prefetch;
 mod psn;
 mod qp;
 mod qp_table;

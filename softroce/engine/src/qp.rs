@@ -195,10 +195,12 @@ impl Qp {
         [self.requester_deadline(), response].into_iter().flatten().min()
     }
 
-    /// Have [`Qp::handle_timeout`] called in time.
+    /// Have [`Qp::handle_timeout`] called in time, and not at all when nothing is due any more: to be looked at for
+    /// nothing costs one of many queue pairs as much as a message does, since it has left the caches by then.
     pub(crate) fn arm(&self, shared: &mut Shared) {
-        if let Some(deadline) = self.deadline() {
-            shared.timers.arm(self.id.slot, deadline);
+        match self.deadline() {
+            Some(deadline) => shared.timers.arm(self.id.slot, deadline),
+            None => shared.timers.disarm(self.id.slot),
         }
     }
 

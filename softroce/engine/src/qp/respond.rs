@@ -206,6 +206,7 @@ impl Qp {
             }
             self.responder.note_acknowledged_up_to(shared.now, psn);
         }
+        self.arm(shared);
         Turn::Done
     }
 
