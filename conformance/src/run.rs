@@ -166,7 +166,7 @@ fn run_one(entry: Entry, options: &RunOptions, capture: Option<&mut Capture>) ->
     }
     let mut bed_options = BedOptions {
         seed: options.seed,
-        capture: None,
+        ..BedOptions::default()
     };
     if let Some(capture) = &capture {
         bed_options.capture = Some(capture.part());

@@ -37,7 +37,11 @@ fn trial(entry: Entry, seed: u64) -> Trial {
 fn run(entry: &Entry, seed: u64) -> Result<(), Failed> {
     let capture =
         PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{}.pcapng", entry.bed, entry.id));
-    let outcome = run_entry(entry, &BedOptions { seed, capture: None }, Some(&capture));
+    let options = BedOptions {
+        seed,
+        ..BedOptions::default()
+    };
+    let outcome = run_entry(entry, &options, Some(&capture));
     match outcome.verdict {
         Verdict::Pass | Verdict::Deviation(_) => Ok(()),
         Verdict::Skipped(why) => Err(format!("skipped though the list said it would run: {why}").into()),

@@ -16,6 +16,7 @@
 //!   due, who is ready, without a scan over all.
 //! - `groups`: who is attached to which multicast group; `integrity`: whether a packet arrived as it was sent.
 //! - `failure`, `waiting`: for people, why something failed, and what does not come to an end waits for.
+//! - `mutants`: errors put in on purpose, for a build that tests the tests.
 //! - `memory`, `pd`, `cq`, `srq`: registered memory behind keys, protection domains, completion queues, shared receive
 //!   queues.
 //!
@@ -32,6 +33,7 @@ mod failure;
 mod groups;
 mod integrity;
 mod memory;
+mod mutants;
 mod pacer;
 mod pd;
 mod pool;
@@ -60,6 +62,8 @@ pub use engine::{
 pub use event::EngineEvent;
 pub use failure::{Cause, DropReason, FailedRequest, Failure, Refusal};
 pub use memory::{MrInfo, copy_code_range};
+#[cfg(feature = "mutations")]
+pub use mutants::{Mutant, choose as choose_mutant};
 pub use request::{SendOperation, SendRequest};
 pub use time::Time;
 pub use waiting::{Waiting, WaitsFor};

@@ -31,6 +31,7 @@ use verbs_api::{QpAttr, QpCap, QpState, QpType, RecvWr, SqSigType, Wc, WcStatus}
 
 use crate::integrity::Integrity;
 use crate::memory::Accessor;
+use crate::mutants::{Mutant, is_on};
 use crate::shared::Shared;
 use crate::{CqId, PdId, RxMeta, SendRequest, SrqId, Time};
 
@@ -147,7 +148,7 @@ impl Qp {
             self.id.sq_sig == SqSigType::All || request.flags.contains(verbs_api::SendFlags::SIGNALED);
         self.send_queue
             .push(&mut shared.sends, request, op, is_signaled)?;
-        if matches!(self.state, QpState::Err | QpState::Sqe) {
+        if matches!(self.state, QpState::Err | QpState::Sqe) && !is_on(Mutant::SendInErrIsForgotten) {
             self.flush_send_queue(shared);
         } else {
             self.make_ready(shared);

@@ -27,5 +27,7 @@ pub use link::{Fate, Link, Rule, Transit};
 pub use network::NetworkCounters;
 pub use random::Random;
 pub use softroce_engine::Time;
+#[cfg(feature = "mutations")]
+pub use softroce_engine::{Mutant, choose_mutant};
 pub use trace::Sent;
 pub use world::{Activity, Stuck, World};

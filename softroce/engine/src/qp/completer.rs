@@ -14,6 +14,7 @@ use super::Qp;
 use super::operation::Operation;
 use super::requester::{Pace, Recovery};
 use super::send_queue::Data;
+use crate::mutants::{Mutant, is_on};
 use crate::psn::Seq;
 use crate::shared::Shared;
 
@@ -154,7 +155,7 @@ impl Qp {
             self.fail_send(shared, WcStatus::BadRespErr);
             return;
         }
-        if payload.len() != expected_len {
+        if payload.len() != expected_len && !is_on(Mutant::ReadAnswerOfAnyLength) {
             self.fail_send(shared, WcStatus::LocLenErr);
             return;
         }
@@ -229,7 +230,7 @@ impl Qp {
     fn acknowledge_before(&mut self, shared: &mut Shared, end: Seq) -> Reached {
         while self.requester.una < end {
             let wqe = *self.send_queue.get(&shared.sends, self.send_queue.head());
-            if wqe.op.has_response() {
+            if wqe.op.has_response() && !is_on(Mutant::AckStandsForReadAnswer) {
                 return Reached::Unanswered;
             }
             let stop = end.min(wqe.last + 1);
@@ -331,7 +332,7 @@ impl Qp {
     pub(crate) fn note_drained(&mut self, shared: &mut Shared) {
         if self.state == QpState::Sqd
             && self.requester.announce_drained
-            && !self.requester.has_begun_work(&self.send_queue)
+            && (!self.requester.has_begun_work(&self.send_queue) || is_on(Mutant::DrainedTooEarly))
         {
             self.requester.announce_drained = false;
             shared.raise(self.id.qpn.value(), verbs_api::EventKind::SqDrained);

@@ -9,6 +9,7 @@ use verbs_api::{EventKind, QpState, Wc, WcStatus};
 use super::receive_source::Finished;
 use super::{Qp, is_reliable};
 use crate::cq::Solicited;
+use crate::mutants::{Mutant, is_on};
 use crate::shared::Shared;
 
 impl Qp {
@@ -68,7 +69,14 @@ impl Qp {
 
     pub(super) fn flush_send_queue(&mut self, shared: &mut Shared) {
         while !self.send_queue.is_empty() {
+            let is_unstarted = self.send_queue.head() >= self.requester.begun_end;
+            if is_unstarted && is_on(Mutant::UnstartedSendsAreNotFlushed) {
+                return self.send_queue.clear(&mut shared.sends);
+            }
             self.complete_send(shared, WcStatus::WrFlushErr);
+            if is_on(Mutant::FlushStaysAtFirst) {
+                return self.send_queue.clear(&mut shared.sends);
+            }
         }
     }
 
@@ -89,6 +97,9 @@ impl Qp {
             }
         }
         let mut wc = self.completion(wqe.wr_id, status);
+        if status != WcStatus::Success && is_on(Mutant::FailedCompletionSaysNotWhose) {
+            wc.qp_num = 0;
+        }
         if status == WcStatus::Success {
             wc.opcode = wqe.op.wc_opcode();
             wc.byte_len = if wqe.op.returns_data() { wqe.length } else { 0 };

@@ -5,6 +5,7 @@ use std::collections::TryReserveError;
 
 use verbs_api::{RecvWr, Sge};
 
+use crate::mutants::{Mutant, is_on};
 use crate::pool::{Pool, Pools, Ring, Store, make_room};
 
 /// The receive queues' pools of an engine; a shape is how many entries a request may have.
@@ -120,7 +121,7 @@ impl ReceiveQueue {
         assert!(depth >= self.len(), "the caller has checked that all fit");
         let max_sge = self.pool(pools).store().max_sge as u32;
         let mut resized = ReceiveQueue::new(pools, depth, max_sge)?;
-        while !self.is_empty() {
+        while !self.is_empty() && !is_on(Mutant::ResizeLosesReceives) {
             let from = self.ring.slot(self.ring.head());
             let pool = self.pool(pools);
             let to = resized.ring.push(pool);

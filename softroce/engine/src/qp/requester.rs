@@ -13,6 +13,7 @@ use super::send_queue::{LocalFault, SendQueue, packets_of};
 use super::{Qp, Turn};
 use crate::Time;
 use crate::batch::TxBatch;
+use crate::mutants::{Mutant, is_on};
 use crate::psn::Seq;
 use crate::shared::Shared;
 
@@ -251,7 +252,7 @@ impl Qp {
             return Step::Nothing;
         }
         let is_new = r.current >= r.begun_end;
-        if is_new && !may_begin {
+        if is_new && !may_begin && !is_on(Mutant::SqdBeginsRequests) {
             return Step::Nothing;
         }
         let head = self.send_queue.head();
@@ -393,6 +394,9 @@ impl Qp {
             r.rnr_retries_left -= 1;
         }
         r.hold = Hold::Rnr(shared.now + timer.nanos());
+        if is_on(Mutant::RnrRetryComesEarly) {
+            r.hold = Hold::Rnr(shared.now + timer.nanos() / 16);
+        }
         self.rewind(shared);
     }
 

@@ -6,6 +6,7 @@ use verbs_api::{Payload, QpCap, SendFlags, Sge, WcStatus};
 
 use super::operation::Operation;
 use super::send_store::{SendPools, SendShape};
+use crate::mutants::{Mutant, is_on};
 use crate::pool::Ring;
 use crate::psn::Seq;
 use crate::{Path, SendOperation, SendRequest};
@@ -237,6 +238,9 @@ fn check_payload(
         }
         (Payload::Sges(sges), _) => {
             let (given, limit) = (sges.len(), shape.max_sge);
+            if given > limit && is_on(Mutant::EntriesAreNotCounted) {
+                return Ok((Source::Inline, 0));
+            }
             if given > limit {
                 return Err(Refusal::TooManySges { given, limit });
             }

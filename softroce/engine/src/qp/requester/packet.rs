@@ -10,6 +10,7 @@ use super::{ACK_REQUEST_EVERY, Pace};
 use crate::batch::TxBatch;
 use crate::budget::packet_cost;
 use crate::memory::MemoryFault;
+use crate::mutants::{Mutant, is_on};
 use crate::qp::operation::Operation;
 use crate::qp::send_queue::{Data, SendWqe};
 use crate::qp::{Link, Qp, Turn};
@@ -78,6 +79,9 @@ impl Qp {
         let len = packet.len();
         let cost = self.admit(shared, batch, link, len)?;
         if !batch.has_room(len) {
+            if is_on(Mutant::FullBatchLosesItsPlace) {
+                self.requester.next = self.requester.next + 1;
+            }
             return Err(Turn::BatchFull);
         }
         packet.headers.bth.ack_request =
@@ -137,7 +141,10 @@ impl Qp {
         headers.reth = Some(Reth {
             va: remote.addr.wrapping_add(skipped),
             rkey: RKey(remote.rkey.0),
-            dma_length: bytes,
+            dma_length: match is_on(Mutant::RepeatedReadAsksForAll) {
+                true => wqe.length,
+                false => bytes,
+            },
         });
         let len = headers.len() + ICRC_LEN;
         if !shared.reads.admits(self.id.slot, bytes) {

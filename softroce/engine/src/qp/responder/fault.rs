@@ -7,6 +7,7 @@ use verbs_api::{EventKind, WcStatus};
 use super::{Message, Nak, Silence};
 use crate::failure::{Cause, Refusal};
 use crate::memory::MemoryFault;
+use crate::mutants::{Mutant, is_on};
 use crate::psn::Seq;
 use crate::qp::Qp;
 use crate::shared::Shared;
@@ -109,6 +110,9 @@ impl Qp {
                 syndrome: Syndrome::RnrNak(timer),
             });
             self.make_ready(shared);
+            return;
+        }
+        if fault == Fault::OpcodeInvalid && is_on(Mutant::UnknownOpcodeIsSwallowed) {
             return;
         }
         let refusal = self.explain_fault(shared, packet, fault);

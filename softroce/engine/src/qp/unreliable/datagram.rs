@@ -5,6 +5,7 @@ use roce_wire::{Bth, Deth, Headers, ICRC_LEN, ImmDt, Opcode, QKey, Qpn, pad_len,
 use verbs_api::{QpType, SendFlags, WcStatus};
 
 use crate::batch::TxBatch;
+use crate::mutants::{Mutant, is_on};
 use crate::qp::operation::{Operation, SendTail};
 use crate::qp::requester::emit;
 use crate::qp::{PARTITION, Qp, Turn};
@@ -73,6 +74,7 @@ impl Qp {
         let mut bth = Bth::new(opcode, dest_qp, self.requester.next.psn());
         bth.pkey = PARTITION;
         bth.pad = pad_len(payload_len);
+        bth.ack_request |= is_on(Mutant::UdAsksForAck);
         bth.solicited = wqe.flags.contains(SendFlags::SOLICITED);
         let mut headers = Headers::new(bth);
         headers.immediate = immediate;
