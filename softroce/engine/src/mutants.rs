@@ -54,8 +54,6 @@ mutants! {
     FlushStaysAtFirst,
     /// A request with an unknown opcode has no answer.
     UnknownOpcodeIsSwallowed,
-    /// Where a batch is full, the packet that did not fit is lost.
-    FullBatchLosesItsPlace,
     /// UC packets ask for acknowledgements.
     UcAsksForAck,
     /// UD packets ask for acknowledgements.

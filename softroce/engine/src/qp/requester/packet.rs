@@ -79,9 +79,6 @@ impl Qp {
         let len = packet.len();
         let cost = self.admit(shared, batch, link, len)?;
         if !batch.has_room(len) {
-            if is_on(Mutant::FullBatchLosesItsPlace) {
-                self.requester.next = self.requester.next + 1;
-            }
             return Err(Turn::BatchFull);
         }
         packet.headers.bth.ack_request =
