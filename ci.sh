@@ -115,6 +115,7 @@ if [ "$mode" != quick ]; then
     skip "check for ${other%%-*}" "the target $other cannot be had here"
   fi
   part "release build" 1200 cargo build --release --locked
+  part mutants 900 cargo test --locked -p conformance --features mutations --test mutants
   part conformance 600 cargo run --release --locked -- conformance
   part "end to end" 1800 cargo test -p e2e --test e2e --locked
 fi

@@ -17,7 +17,12 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
     ("verbs-sys", &["verbs-api"], &[]),
     ("verbs-native", &["verbs-api", "verbs-sys"], &[]),
     ("softroce-engine", &["roce-wire", "verbs-api"], &[]),
-    ("softroce", &["roce-wire", "verbs-api", "softroce-engine"], &[]),
+    ("softroce-cm", &["roce-wire", "verbs-api", "softroce-engine"], &[]),
+    (
+        "softroce",
+        &["roce-wire", "verbs-api", "softroce-engine", "softroce-cm"],
+        &[],
+    ),
     (
         "softroce-sim",
         &["roce-wire", "verbs-api", "softroce-engine", "softroce"],
@@ -33,7 +38,7 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
     (
         "conformance",
         &["roce-wire", "verbs-api"],
-        &["softroce", "softroce-sim"],
+        &["softroce", "softroce-sim", "verbs-native"],
     ),
     (
         "softroce-cli",
@@ -44,7 +49,13 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
             "softroce-sim",
             "softroce-log",
             "conformance",
+            "drill",
         ],
+        &[],
+    ),
+    (
+        "drill",
+        &["roce-wire", "verbs-api", "softroce", "softroce-sim"],
         &[],
     ),
     (
@@ -54,6 +65,7 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
             "verbs-api",
             "verbs-native",
             "softroce",
+            "softroce-engine",
             "conformance",
         ],
         &[],

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use roce_wire::pcap::{LinkType, NgWriter, Reader};
 
-use crate::beds::{BedKind, BedOptions, Entry, entries, run_entry};
+use crate::beds::{BedKind, BedOptions, Entry, NativeBed, NativeOptions, Tolerance, entries, run_entry};
 use crate::outcome::Verdict;
 use crate::report::{self, Format};
 
@@ -26,18 +26,21 @@ pub struct RunOptions {
     pub failures: Option<PathBuf>,
     /// Everything random on the simulator follows from it.
     pub seed: u64,
+    /// Which library and device, for the beds on libibverbs.
+    pub native: NativeOptions,
 }
 
 impl Default for RunOptions {
-    /// All cases on both beds as a table.
+    /// All cases on the beds that need nothing else, as a table.
     fn default() -> Self {
         RunOptions {
-            beds: BedKind::ALL.to_vec(),
+            beds: BedKind::OWN.to_vec(),
             filter: None,
             format: Format::Pretty,
             capture: None,
             failures: Some(std::env::temp_dir().join("softroce-conformance")),
             seed: 1,
+            native: NativeOptions::default(),
         }
     }
 }
@@ -104,10 +107,23 @@ impl Summary {
     }
 }
 
+impl RunOptions {
+    /// What the beds are opened with.
+    pub fn bed_options(&self) -> BedOptions {
+        BedOptions {
+            seed: self.seed,
+            native: self.native.clone(),
+            ..BedOptions::default()
+        }
+    }
+}
+
 fn selected(options: &RunOptions) -> io::Result<Vec<Entry>> {
     let mut all = Vec::new();
     for bed in &options.beds {
-        all.extend(entries(*bed).map_err(|failure| io::Error::other(failure.to_string()))?);
+        all.extend(
+            entries(*bed, &options.bed_options()).map_err(|failure| io::Error::other(failure.to_string()))?,
+        );
     }
     if let Some(filter) = &options.filter {
         let filter = filter.to_lowercase();
@@ -149,9 +165,34 @@ pub fn run(
         report.row(&row, out)?;
         rows.push(row);
     }
-    report.end(&rows, &summary, out)?;
+    let idle = did_not_occur(options, &rows);
+    report.end(&rows, &summary, &idle, out)?;
     out.flush()?;
     Ok(summary)
+}
+
+/// Documented deviations whose case has run and shown another behaviour: perhaps they are no longer true.
+fn did_not_occur(options: &RunOptions, rows: &[Row]) -> Vec<Tolerance> {
+    if !options.beds.contains(&BedKind::Native) {
+        return Vec::new();
+    }
+    let Ok(bed) = NativeBed::open(&options.native) else {
+        return Vec::new();
+    };
+    let known = bed.tolerances().map(|known| known.tolerance.as_slice());
+    let ran_otherwise = |tolerance: &&Tolerance| {
+        rows.iter().any(|row| {
+            row.entry.bed == BedKind::Native
+                && row.entry.id == tolerance.case
+                && !matches!(row.verdict, Verdict::Deviation(_) | Verdict::Skipped(_))
+        })
+    };
+    known
+        .unwrap_or_default()
+        .iter()
+        .filter(ran_otherwise)
+        .cloned()
+        .collect()
 }
 
 fn run_one(entry: Entry, options: &RunOptions, capture: Option<&mut Capture>) -> io::Result<Row> {
@@ -164,10 +205,7 @@ fn run_one(entry: Entry, options: &RunOptions, capture: Option<&mut Capture>) ->
             capture: None,
         });
     }
-    let mut bed_options = BedOptions {
-        seed: options.seed,
-        ..BedOptions::default()
-    };
+    let mut bed_options = options.bed_options();
     if let Some(capture) = &capture {
         bed_options.capture = Some(capture.part());
     }

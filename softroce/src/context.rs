@@ -5,7 +5,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use verbs_api::{
-    AddressVector, AsyncEventGuard, Capabilities, CqInit, DeviceAttr, Error, GidEntry, Object, PortAttr,
+    AddressVector, AsyncEventGuard, Capabilities, CqInit, DeviceAttr, Error, Gid, GidEntry, Object, PortAttr,
     Refused, Result, Wc,
 };
 
@@ -13,12 +13,13 @@ use crate::channel::{Channel, ChannelInner, ChannelShared};
 use crate::cq::Cq;
 use crate::device::{Device, Shared};
 use crate::dm::Dm;
-use crate::events::AsyncQueue;
+use crate::events::{AsyncQueue, EventHandle};
 use crate::exit;
 use crate::handle;
 use crate::pd::Pd;
 use crate::provider::Softroce;
 use crate::qp::Qp;
+use crate::room;
 use crate::xrc::{XrcDomain, XrcOpen};
 
 /// The only port.
@@ -72,6 +73,16 @@ impl Context {
         XrcDomain::open(&self.inner, fd, mode)
     }
 
+    /// [`async_event`](verbs_api::Context::async_event), and which handle of the queue pair it is told to when it is one
+    /// of those.
+    ///
+    /// # Errors
+    /// ENODEV in a forked child.
+    pub fn async_event_and_handle(&self) -> Result<Option<(AsyncEventGuard, EventHandle)>> {
+        self.inner.device.check_owner()?;
+        Ok(self.inner.async_events.pop())
+    }
+
     /// The address of a datagram's sender, from its completion and the GRH area in front of its payload
     /// (`ibv_init_ah_from_wc`).
     ///
@@ -90,6 +101,11 @@ impl ContextInner {
     pub(crate) fn sender_of(&self, wc: &Wc, grh: &[u8; 40], port: u8) -> Result<AddressVector> {
         self.check_port(port)?;
         self.device.look(|card| card.engine.av_from_wc(wc, grh))?
+    }
+
+    /// The device's own GID, while its interface has one.
+    pub(crate) fn gid(&self) -> Option<Gid> {
+        self.device.gid
     }
 
     fn check_port(&self, port: u8) -> Result<()> {
@@ -144,7 +160,18 @@ impl verbs_api::Context for Context {
     }
 
     fn query_device(&self) -> Result<DeviceAttr> {
-        self.inner.device.look(|card| card.engine.device_attr())
+        let (attr, has_multicast) = self
+            .inner
+            .device
+            .look(|card| (card.engine.device_attr(), card.fabric.has_multicast()))?;
+        // C programs have no other way to see that there are no groups.
+        let groups = |count| if has_multicast { count } else { 0 };
+        Ok(DeviceAttr {
+            max_mcast_grp: groups(attr.max_mcast_grp),
+            max_mcast_qp_attach: groups(attr.max_mcast_qp_attach),
+            max_total_mcast_qp_attach: groups(attr.max_total_mcast_qp_attach),
+            ..attr
+        })
     }
 
     fn query_port(&self, port: u8) -> Result<PortAttr> {
@@ -172,10 +199,12 @@ impl verbs_api::Context for Context {
     }
 
     fn alloc_pd(&self) -> Result<Pd> {
+        room::for_small_object()?;
         Pd::alloc(&self.inner)
     }
 
     fn create_channel(&self) -> Result<Channel> {
+        room::for_small_object()?;
         self.inner.device.check_owner()?;
         let shared =
             ChannelShared::new().map_err(|e| Error::system("no descriptor for a completion channel", e))?;
@@ -196,6 +225,7 @@ impl verbs_api::Context for Context {
     }
 
     fn alloc_dm(&self, length: usize, log_align: u32) -> Result<Dm> {
+        room::for_small_object()?;
         Dm::alloc(&self.inner, length, log_align)
     }
 
@@ -205,7 +235,7 @@ impl verbs_api::Context for Context {
 
     fn async_event(&self) -> Result<Option<AsyncEventGuard>> {
         self.inner.device.check_owner()?;
-        Ok(self.inner.async_events.pop())
+        Ok(self.async_event_and_handle()?.map(|(event, _)| event))
     }
 
     fn async_fd(&self) -> BorrowedFd<'_> {

@@ -13,13 +13,14 @@ use crate::card::Card;
 use crate::context::ContextInner;
 use crate::cq::Cq;
 use crate::device::Shared;
-use crate::events::AsyncQueue;
+use crate::events::{AsyncQueue, EventHandle};
 use crate::lock::Mutex;
 use crate::mw::Mw;
 use crate::options::ProgressMode;
 use crate::os;
 use crate::pd::Pd;
 use crate::provider::Softroce;
+use crate::room;
 use crate::srq::Srq;
 use crate::unacknowledged::Unacknowledged;
 use crate::xrc::{DomainInner, XrcDomain};
@@ -61,6 +62,18 @@ struct Parents {
 }
 
 impl Qp {
+    pub(crate) fn device(&self) -> &Arc<Shared> {
+        &self.device
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<QpShared> {
+        &self.shared
+    }
+
+    pub(crate) fn has_srq(&self) -> bool {
+        self._parents._srq.is_some()
+    }
+
     pub(crate) fn create(pd: &Pd, init: &QpInit<'_, Softroce>) -> Result<Qp> {
         let context = &pd.inner.context;
         check_context(pd, init)?;
@@ -74,6 +87,7 @@ impl Qp {
             cap: init.cap,
             sq_sig: init.sq_sig,
         };
+        room::for_queues(&init.cap)?;
         let shared = QpShared::of(context);
         let made = context.device.verb(|card, _| {
             let made = card.engine.create_qp(&config)?;
@@ -123,6 +137,11 @@ impl Qp {
                 ..Parents::default()
             }),
         })
+    }
+
+    /// What tells events of this handle from those of others of the same queue pair.
+    pub fn event_handle(&self) -> EventHandle {
+        EventHandle::of(&self.shared.async_unacknowledged)
     }
 
     /// Post all of the list, or nothing of it when one request is refused.

@@ -17,14 +17,15 @@ use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
 use roce_wire::ROCE_V2_PORT;
+use roce_wire::cm::ServiceId;
 use roce_wire::pcap::{LinkType, NgWriter};
 use softroce_engine::{PortConfig, RxMeta, TxBatch};
 use verbs_api::{Error, Result};
 
 use crate::clock::Clock;
 use crate::fabric::{Fabric, FabricCounters};
+use crate::lock::Mutex;
 use frame::{FRAME_BYTES_MAX, FrameBuilder, Headers};
 
 mod file;
@@ -257,6 +258,14 @@ impl<F: Fabric> Fabric for Tap<F> {
 
     fn has_multicast(&self) -> bool {
         self.inner.has_multicast()
+    }
+
+    fn claim_service(&mut self, service: ServiceId) -> Result<()> {
+        self.inner.claim_service(service)
+    }
+
+    fn release_service(&mut self, service: ServiceId) {
+        self.inner.release_service(service);
     }
 
     fn report_header_fields(&mut self) {

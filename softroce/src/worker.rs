@@ -88,6 +88,14 @@ fn run(shared: &Shared, bells: &Bells) {
                 wait_readable(&mut entries, None);
             }
         }
+        if entries.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
+            // Waiting for what is not there would never end, and take a whole processor.
+            tracing::warn!(
+                "the program has closed descriptors of {}; nothing is served in the background any more",
+                shared.name
+            );
+            return;
+        }
         shared.pace.serve();
         if entries[TIMER].revents != 0 {
             shared.pace.timer_ran_out();
@@ -125,7 +133,7 @@ fn serve(shared: &Shared, spin: &mut Spin, answers: &mut Answers, entry: Entry) 
     } else if spin.goes_on(now, done.something()) {
         Next::Spin
     } else {
-        let until = spin.sleeps_until(now, guard.engine.poll_timeout());
+        let until = spin.sleeps_until(now, guard.poll_timeout());
         shared.pace.sleep(now, until);
         Next::Sleep
     };
