@@ -40,7 +40,7 @@ fn main() {
     let arguments = Arguments::from_args();
     let table: Table = toml::from_str(include_str!("../../tests/mutations/bugs.toml"))
         .expect("tests/mutations/bugs.toml is well-formed");
-    let cases = entries(BedKind::Sim).expect("the simulator opens");
+    let cases = entries(BedKind::Sim, &BedOptions::default()).expect("the simulator opens");
     let rows: Vec<Row> = table.bug.iter().flat_map(|bug| bug.mutant.clone()).collect();
     let mut trials: Vec<Trial> = rows.iter().map(|row| trial(row.clone(), cases.clone())).collect();
     trials.push(Trial::test("the table is complete", move || check(&table)));
