@@ -13,6 +13,7 @@ use crate::announce;
 use crate::card::{Card, Done, RoundAcks};
 use crate::clock::Clock;
 use crate::fabric::{Fabric, FabricCounters};
+use crate::faults::Faults;
 use crate::fork;
 use crate::gate::{Gate, Guard, Left};
 use crate::journal::ask::Ear;
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     pub(crate) fds: Vec<RawFd>,
     /// Where a run asks what is going on. Never dropped in a child that inherited it, as the gate.
     pub(crate) ear: ManuallyDrop<Option<Ear>>,
+    /// Asked about every verb.
+    pub(crate) faults: Arc<Faults>,
     system_counters: SystemCounters,
 }
 
@@ -94,6 +97,19 @@ impl Device {
         mode: ProgressMode,
         seed: u64,
     ) -> Result<Device> {
+        let faults = Faults::new(clock.clone());
+        Device::with_faults(name, fabric, clock, (mode, seed), faults)
+    }
+
+    /// As [`try_new`](Self::try_new), with fault rules about its verbs and completions. Those about packets and events
+    /// are for the fabric.
+    pub fn with_faults(
+        name: &str,
+        fabric: Box<dyn Fabric>,
+        clock: Arc<dyn Clock>,
+        (mode, seed): (ProgressMode, u64),
+        faults: Arc<Faults>,
+    ) -> Result<Device> {
         announce::start();
         let card = Card::new(fabric, seed);
         let pace = match mode {
@@ -119,6 +135,7 @@ impl Device {
             held_for_fork: AtomicBool::new(false),
             fds,
             ear: ManuallyDrop::new(ear),
+            faults,
             system_counters: SystemCounters::of(name),
         });
         fork::register(&shared)?;
@@ -132,9 +149,24 @@ impl Device {
                 })?)
             }
         };
-        Ok(Device {
+        let device = Device {
             handle: Arc::new(Handle { shared, worker }),
-        })
+        };
+        device.faults_changed()?;
+        Ok(device)
+    }
+
+    /// Its fault rules.
+    pub fn faults(&self) -> &Arc<Faults> {
+        &self.handle.shared.faults
+    }
+
+    /// Go by the fault rules as they are now: call it after they were loaded or cleared.
+    ///
+    /// # Errors
+    /// ENODEV in a forked child, which has no device.
+    pub fn faults_changed(&self) -> Result<()> {
+        self.handle.shared.faults_changed()
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -162,7 +194,7 @@ impl Device {
             return false;
         }
         let mut guard = shared.gate.enter();
-        guard.look_at_port();
+        guard.look_at_port(shared.clock.now());
         let mut something = false;
         for _ in 0..MANUAL_ROUNDS {
             guard.clear_again();
@@ -283,6 +315,13 @@ impl Shared {
             ErrorKind::NotFound,
             "this object was inherited through fork and belongs to the parent process; open the device anew in the child",
         ))
+    }
+
+    pub(crate) fn faults_changed(&self) -> Result<()> {
+        self.verb(|card, now| {
+            card.use_faults(now, &self.faults);
+            Ok(())
+        })
     }
 
     /// False in a child that inherited the device through fork.

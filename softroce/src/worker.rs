@@ -119,7 +119,7 @@ fn serve(shared: &Shared, spin: &mut Spin, answers: &mut Answers, entry: Entry) 
     // the very thread that is inside.
     let mut guard = shared.gate.enter();
     guard.clear_again();
-    guard.look_at_port();
+    guard.look_at_port(now);
     let acks = answers.acks(shared, now, guard.engine.holds_acks());
     let done = guard.round(now, acks, &shared.pace);
     if done.received > 0 {
