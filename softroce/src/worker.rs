@@ -12,7 +12,7 @@ use crate::card::RoundAcks;
 use crate::device::Shared;
 use crate::gate::Left;
 use crate::options::ProgressMode;
-use crate::os::{self, Crowd, poll_entry, wait_readable};
+use crate::os::{self, Crowd, Thread, poll_entry, wait_readable};
 use crate::pace::Bells;
 
 /// After traffic, the thread looks for more for so long before it sleeps, ns: a wake-up costs 5 µs and more.
@@ -119,7 +119,7 @@ fn serve(shared: &Shared, spin: &mut Spin, answers: &mut Answers, entry: Entry) 
     // the very thread that is inside.
     let mut guard = shared.gate.enter();
     guard.clear_again();
-    guard.look_at_port();
+    guard.look_at_port(now);
     let acks = answers.acks(shared, now, guard.engine.holds_acks());
     let done = guard.round(now, acks, &shared.pace);
     if done.received > 0 {
@@ -257,16 +257,14 @@ impl Answers {
 }
 
 /// Start the thread for a device.
-pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<std::thread::JoinHandle<()>> {
+pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Thread> {
+    const STACK_BYTES: usize = 256 * 1024;
     let shared = shared.clone();
     os::with_signals_blocked(|| {
-        std::thread::Builder::new()
-            .name(format!("{}-progress", shared.name))
-            .stack_size(256 * 1024)
-            .spawn(move || {
-                if let Some(bells) = shared.pace.bells() {
-                    run(&shared, bells);
-                }
-            })
+        Thread::spawn(&format!("{}-progress", shared.name), STACK_BYTES, move || {
+            if let Some(bells) = shared.pace.bells() {
+                run(&shared, bells);
+            }
+        })
     })
 }

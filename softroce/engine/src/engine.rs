@@ -18,13 +18,14 @@ use crate::management::Management;
 use crate::memory::{self, HostMemory, Memory};
 use crate::pacer::Pacer;
 use crate::pd::{self, ProtectionDomains};
+use crate::qp::{ReceivePools, SendPools};
 use crate::qp_table::QpTable;
 use crate::shared::Shared;
 use crate::srq::SharedReceiveQueues;
 use crate::xrc::XrcDomains;
 use crate::{
-    Config, Counters, CqId, EngineEvent, Failure, MrId, MrInfo, PdId, PortConfig, ReceivedMad, SentMad,
-    SrqId, Time, Waiting, XrcDomainId,
+    CompletionJudge, Config, Counters, CqId, EngineEvent, Failure, MrId, MrInfo, PdId, PortConfig,
+    ReceivedMad, SentMad, SrqId, Time, Waiting, XrcDomainId,
 };
 
 mod address;
@@ -142,9 +143,12 @@ impl Engine {
             memory: Memory::new(config.seed),
             cqs: CompletionQueues::new(),
             srqs: SharedReceiveQueues::new(config.qpn_base, config.qpn_count),
+            sends: SendPools::new(),
+            receives: ReceivePools::new(),
             counters: Counters::default(),
             events: VecDeque::new(),
             failures: Default::default(),
+            judge: Default::default(),
             timers: Default::default(),
             peers: Peers::new(config.initial_window_bytes),
             pacer: Pacer::new(),
@@ -198,6 +202,11 @@ impl Engine {
         self.shared.port_mtu_bytes = port.active_mtu.bytes();
         self.addresses = port.gids.iter().map(|entry| entry.gid.ip()).collect();
         self.port = port;
+    }
+
+    /// Ask this one about completions from now on, or nobody.
+    pub fn set_completion_judge(&mut self, judge: Option<CompletionJudge>) {
+        self.shared.judge.set(judge);
     }
 
     /// The device's limits and abilities.

@@ -8,8 +8,10 @@ use crate::budget::{PeerId, Peers, ReadBudget};
 use crate::counters::Counters;
 use crate::cq::{CompletionQueues, Pushed, Solicited};
 use crate::failure::{Cause, Failure, Failures};
+use crate::judge::Judge;
 use crate::memory::Memory;
 use crate::pacer::Pacer;
+use crate::qp::{ReceivePools, SendPools};
 use crate::slot_list::SlotList;
 use crate::srq::{Level, SharedReceiveQueues};
 use crate::timer::Timers;
@@ -32,10 +34,15 @@ pub(crate) struct Shared {
     pub(crate) memory: Memory,
     pub(crate) cqs: CompletionQueues,
     pub(crate) srqs: SharedReceiveQueues,
+    /// Where the requests of all queues lie.
+    pub(crate) sends: SendPools,
+    pub(crate) receives: ReceivePools,
     pub(crate) counters: Counters,
     pub(crate) events: VecDeque<EngineEvent>,
     /// What to tell the driver about errors.
     pub(crate) failures: Failures,
+    /// What completions are made to fail.
+    pub(crate) judge: Judge,
     pub(crate) timers: Timers,
     pub(crate) peers: Peers,
     /// The rate of what nobody acknowledges.

@@ -6,11 +6,17 @@ use std::sync::Arc;
 
 use roce_wire::Headers;
 use roce_wire::icrc::{self, Flow};
+use softroce::Faults;
 use softroce_engine::{Path, RxMeta, Time};
+use softroce_faults::Held;
 
 use crate::link::{Fate, Link, Rule, Transit};
-use crate::random::Random;
 use crate::trace::{Sent, Trace};
+use softroce_faults::Random;
+
+mod faults;
+
+use faults::Stop;
 
 /// Transmissions are counted for so many different PSNs; then counting starts anew.
 const COUNTED_PSNS: usize = 1 << 20;
@@ -109,6 +115,9 @@ pub(crate) struct Network {
     flights: BTreeMap<Due, Flight>,
     next_number: u64,
     rule: Option<Rule>,
+    faults: Option<Arc<Faults>>,
+    /// What fault rules hold back: at its sender, or in front of its receiver.
+    held: Held<Stop>,
     transmissions: BTreeMap<PsnKey, u32>,
     random: Random,
     pub(crate) trace: Trace,
@@ -126,6 +135,8 @@ impl Network {
             flights: BTreeMap::new(),
             next_number: 0,
             rule: None,
+            faults: None,
+            held: Held::default(),
             transmissions: BTreeMap::new(),
             random: Random::new(seed),
             trace: Trace::default(),
@@ -190,8 +201,8 @@ impl Network {
         }
     }
 
-    /// Carry a packet from one end to another, through faults and onto the record.
-    fn carry(&mut self, now: Time, (from, to): (usize, usize), path: &Path, bytes: Vec<u8>) {
+    /// Out of the hands of the rules, through chance and onto the record.
+    fn set_out(&mut self, now: Time, (from, to): (usize, usize), path: &Path, bytes: Vec<u8>) {
         let headers = roce_wire::parse(&bytes).ok().map(|p| p.headers);
         let transmission = headers.map_or(1, |headers| self.count_transmission(from, to, &headers));
         let ruled = match self.rule.as_mut() {
@@ -337,16 +348,18 @@ impl Network {
 
     /// When the next packet arrives.
     pub(crate) fn next_arrival(&self) -> Option<Time> {
-        self.flights.first_key_value().map(|((at, _), _)| *at)
+        let flight = self.flights.first_key_value().map(|((at, _), _)| *at);
+        let held = self.held.deadline_ns().map(Time::from_nanos);
+        flight.into_iter().chain(held).min()
     }
 
     /// Hand over what has arrived by `now`.
     pub(crate) fn deliver(&mut self, now: Time) {
         while let Some(flight) = self.flights.first_entry().filter(|flight| flight.key().0 <= now) {
             let Flight { to, datagram } = flight.remove();
-            self.counters.delivered += 1;
-            self.inboxes[to].push(datagram);
+            self.arrive(now, to, datagram);
         }
+        self.release_held(now);
     }
 }
 

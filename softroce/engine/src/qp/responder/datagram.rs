@@ -39,7 +39,7 @@ impl Qp {
             return;
         }
         self.receives.begin(shared);
-        let Some((_, sges)) = self.receives.current() else {
+        let Some((_, sges)) = self.receives.current(shared) else {
             return;
         };
         let (memory, pd) = (&shared.memory, self.receives.pd(self.id.pd));
@@ -49,6 +49,12 @@ impl Qp {
         if scattered.is_err() {
             // The owner's fault, not the sender's.
             self.fail_receive(shared, WcStatus::LocProtErr);
+            return;
+        }
+        if shared.judge.sits()
+            && let Some(status) = shared.judge.receive(self.id.qpn.value())
+        {
+            self.fail_receive(shared, status);
             return;
         }
         shared.counters.rdma_recvs += 1;

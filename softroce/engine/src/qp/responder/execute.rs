@@ -60,7 +60,7 @@ impl Qp {
                 0
             }
         };
-        let Some((wqe, sges)) = self.receives.current() else {
+        let Some((wqe, sges)) = self.receives.current(shared) else {
             return Err(Fault::NotReady);
         };
         let end = u64::from(received) + packet.payload.len() as u64;
@@ -90,6 +90,7 @@ impl Qp {
                 .invalidate(self.accessor(), rkey)
                 .map_err(|_| Fault::CannotInvalidate)?;
         }
+        self.judge_receive(shared)?;
         self.complete_receive(shared, packet, WcOpcode::Recv, end as u32);
         self.end_message();
         Ok(())
@@ -124,6 +125,7 @@ impl Qp {
         if position.ends_message() {
             if packet.headers.immediate.is_some() {
                 self.receives.begin(shared);
+                self.judge_receive(shared)?;
                 self.complete_receive(shared, packet, WcOpcode::RecvRdmaWithImm, total);
             }
             self.end_message();
@@ -207,6 +209,15 @@ impl Qp {
         self.responder.msn = self.responder.msn.next();
     }
 
+    /// A receive request is about to complete, unless it is made to fail.
+    fn judge_receive(&self, shared: &mut Shared) -> Result<(), Fault> {
+        if !shared.judge.sits() {
+            return Ok(());
+        }
+        let failed = shared.judge.receive(self.id.qpn.value());
+        failed.map_or(Ok(()), |status| Err(Fault::Injected(status)))
+    }
+
     pub(super) fn complete_receive(
         &mut self,
         shared: &mut Shared,
@@ -226,7 +237,7 @@ impl Qp {
         byte_len: u32,
         service_level: u8,
     ) {
-        let Some(finished) = self.receives.finish() else {
+        let Some(finished) = self.receives.finish(shared) else {
             return;
         };
         let mut wc = self.completion(finished.wr_id, WcStatus::Success);

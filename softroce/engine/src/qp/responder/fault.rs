@@ -7,6 +7,7 @@ use verbs_api::{EventKind, WcStatus};
 use super::{Message, Nak, Silence};
 use crate::failure::{Cause, Refusal};
 use crate::memory::MemoryFault;
+use crate::mutants::{Mutant, is_on};
 use crate::psn::Seq;
 use crate::qp::Qp;
 use crate::shared::Shared;
@@ -36,6 +37,8 @@ pub(super) enum Fault {
     ReceiveBroken,
     /// A SEND with invalidate whose key cannot be invalidated: class J, no NAK (IBA 9.9.6.3).
     CannotInvalidate,
+    /// The receive request is made to fail with this status.
+    Injected(WcStatus),
 }
 
 /// What a fault means to both sides.
@@ -74,12 +77,24 @@ impl Fault {
                 WcStatus::LocProtErr,
                 EventKind::QpFatal,
             ),
+            Fault::Injected(status) => (nak_of(status), status, EventKind::QpFatal),
             Fault::CannotInvalidate => (None, WcStatus::RemInvReqErr, EventKind::QpAccessErr),
             // Not an error of the queue pair; answered before it gets here.
             Fault::NotReady => (None, WcStatus::Success, EventKind::QpReqErr),
         };
         Verdict { nak, status, event }
     }
+}
+
+/// What a peer is told when a receive request fails so.
+fn nak_of(status: WcStatus) -> Option<NakCode> {
+    let code = match status {
+        WcStatus::LocLenErr | WcStatus::RemInvReqErr => NakCode::InvalidRequest,
+        WcStatus::LocAccessErr | WcStatus::RemAccessErr => NakCode::RemoteAccess,
+        WcStatus::WrFlushErr => return None,
+        _ => NakCode::RemoteOperational,
+    };
+    Some(code)
 }
 
 impl From<MemoryFault> for Fault {
@@ -111,6 +126,9 @@ impl Qp {
             self.make_ready(shared);
             return;
         }
+        if fault == Fault::OpcodeInvalid && is_on(Mutant::UnknownOpcodeIsSwallowed) {
+            return;
+        }
         let refusal = self.explain_fault(shared, packet, fault);
         self.note_refused(shared, psn, refusal);
         let verdict = fault.verdict();
@@ -125,7 +143,7 @@ impl Qp {
             Fault::OpcodeSequence | Fault::OpcodeInvalid | Fault::WrongSrq
         );
         let holds_receive = match self.responder.message {
-            Message::Send { .. } => self.receives.current().is_some(),
+            Message::Send { .. } => self.receives.current(shared).is_some(),
             Message::None | Message::Write { .. } => consumes && is_checked_late,
         };
         self.refuse_fatally(shared, psn, verdict.nak);
@@ -145,7 +163,7 @@ impl Qp {
                     Message::Send { received } => received,
                     Message::None | Message::Write { .. } => 0,
                 };
-                let current = self.receives.current().map(|(wqe, _)| wqe.capacity);
+                let current = self.receives.current(shared).map(|(wqe, _)| wqe.capacity);
                 return Refusal::TooLong {
                     message: u64::from(received) + packet.payload.len() as u64,
                     receive: current.unwrap_or(0),
@@ -172,6 +190,7 @@ impl Qp {
             Fault::ReceiveBroken => {
                 "fell into a receive whose memory cannot be written (lkey, range, protection domain or rights)"
             }
+            Fault::Injected(_) => "fell into a receive that is made to fail, as a fault rule says",
             Fault::CannotInvalidate => "invalidates a key that cannot be invalidated",
         })
     }
