@@ -173,7 +173,11 @@ fn offers<C: Context>(context: &C, need: Need) -> bool {
     let can = context.capabilities();
     let attr = || context.query_device().unwrap_or_default();
     match need {
-        Need::Network | Need::BothFamilies | Need::MulticastInBothFamilies | Need::PortControl => false,
+        Need::Network
+        | Need::BothFamilies
+        | Need::MulticastInBothFamilies
+        | Need::PortControl
+        | Need::ConnectionManager => false,
         Need::Uc => can.qp_uc,
         Need::Ud => can.qp_ud,
         Need::Multicast => can.multicast,

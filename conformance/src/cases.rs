@@ -7,6 +7,9 @@ mod atomics;
 mod attributes;
 mod completion;
 mod completion_features;
+mod connection_losses;
+mod connection_messages;
+mod connections;
 mod corners;
 mod crowds;
 mod data;
@@ -118,6 +121,9 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         unreliable_packets::cases(),
         unreliable::cases(),
         addresses::cases(),
+        connections::cases(),
+        connection_losses::cases(),
+        connection_messages::cases(),
     ];
     groups.into_iter().flatten().collect()
 }

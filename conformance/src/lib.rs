@@ -15,6 +15,7 @@ pub mod beds;
 mod case;
 pub mod cases;
 pub mod catalogue;
+mod connection;
 mod outcome;
 mod pair;
 mod raw;

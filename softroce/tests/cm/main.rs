@@ -359,3 +359,78 @@ fn the_end_of_an_id_is_the_end_of_its_connection() {
     let client = Side::on(address);
     let (_a, _b) = connect(&client, &server, at(address, 7481));
 }
+
+/// Tells this program to be a server process at this address.
+const SERVER_VARIABLE: &str = "SOFTROCE_TEST_CM_SERVER";
+
+/// Not a test: what the server processes run.
+#[test]
+fn a_server_process() {
+    let Ok(address) = std::env::var(SERVER_VARIABLE) else {
+        return;
+    };
+    let address: SocketAddr = address.parse().unwrap();
+    let side = Side::on(address.ip());
+    let _listener = side.listen(address);
+    // The harness has begun the line already.
+    println!("\nlistening");
+    let mut ends = Vec::new();
+    while let Some(mut event) = side.cm.wait(None).unwrap() {
+        if let Some(request) = event.request.take() {
+            let end = End::new(request);
+            end.receive_some(8);
+            end.id.accept(None).unwrap();
+            ends.push(end);
+        }
+    }
+}
+
+fn server_process(at: SocketAddr) -> std::process::Child {
+    use std::io::BufRead;
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_server_process", "--nocapture"])
+        .env(SERVER_VARIABLE, at.to_string())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut lines = output.lines().map_while(Result::ok);
+    assert!(lines.any(|line| line == "listening"), "the server starts");
+    child
+}
+
+#[test]
+fn a_server_that_is_killed_frees_its_port_at_once_and_disturbs_nobody() {
+    let address = fresh_address();
+    let (first, second) = (at(address, 7490), at(address, 7491));
+    let [mut victim, mut other] = [first, second].map(server_process);
+    let clients: Vec<_> = [first, second, first, second]
+        .into_iter()
+        .map(|to| {
+            let side = Side::on(address);
+            let end = End::new(side.resolved(to));
+            end.id.connect(&offer(&[])).unwrap();
+            side.expect(K::Established);
+            end.say(b"hello");
+            (side, end)
+        })
+        .collect();
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    // Its port is free, for a process that was there before, and requests find their new listener.
+    let heir = Side::on(address);
+    let _listener = heir.listen(first);
+    let client = Side::on(address);
+    let (mut a, mut b) = connect(&client, &heir, first);
+    a.talk(&mut b, b"in its place");
+    for (_, end) in clients.iter().skip(1).step_by(2) {
+        end.say(b"still here");
+    }
+    let late = Side::on(address);
+    let end = End::new(late.resolved(second));
+    end.id.connect(&offer(&[])).unwrap();
+    late.expect(K::Established);
+    end.say(b"me too");
+    other.kill().unwrap();
+    other.wait().unwrap();
+}
