@@ -7,6 +7,7 @@ mod atomics;
 mod attributes;
 mod completion;
 mod completion_features;
+mod connection_attacks;
 mod connection_losses;
 mod connection_messages;
 mod connections;
@@ -124,6 +125,7 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         connections::cases(),
         connection_losses::cases(),
         connection_messages::cases(),
+        connection_attacks::cases(),
     ];
     groups.into_iter().flatten().collect()
 }
