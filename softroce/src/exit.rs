@@ -2,7 +2,7 @@
 //!
 //! An acknowledgement may wait a little, to travel with the answer that the program is likely to post. A program that
 //! ends instead, as many do right after their last message, must not leave its peer without: the peer would try again,
-//! and then report an error for a message that has arrived.
+//! and then report an error for a message that has arrived. And whoever is connected through RDMA CM hears of the end.
 
 use std::sync::Once;
 
@@ -22,8 +22,11 @@ extern "C" fn last_words() {
     send_what_waits();
 }
 
-/// Send the acknowledgements that wait, on all devices of this process: for who ends it without the handlers of `exit`.
+/// Send the acknowledgements that wait, and end the connections of RDMA CM, on all devices of this process: for who ends it without the handlers of `exit`.
 /// Waits for no device for long, and for none whose gate this very thread holds (a signal handler may have interrupted it).
 pub fn send_what_waits() {
-    fork::visit_open(|shared, guard| guard.flush(shared.clock.now(), &shared.pace));
+    fork::visit_open(|shared, guard| {
+        guard.part_with_peers(shared.clock.now());
+        guard.flush(shared.clock.now(), &shared.pace);
+    });
 }

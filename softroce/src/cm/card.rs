@@ -100,6 +100,12 @@ impl Card {
         acted
     }
 
+    /// The process ends: all connections do. What is lost of that is not sent again.
+    pub(crate) fn part_with_peers(&mut self, now: Time) {
+        self.cm.agent.leave(now);
+        self.manage(now);
+    }
+
     /// When the card next wants attention even if nothing arrives.
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let (engine, agent) = (self.engine.poll_timeout(), self.cm.agent.poll_timeout());

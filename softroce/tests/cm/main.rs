@@ -399,6 +399,41 @@ fn server_process(at: SocketAddr) -> std::process::Child {
     child
 }
 
+/// Tells this program to connect there, and end.
+const CLIENT_VARIABLE: &str = "SOFTROCE_TEST_CM_CLIENT";
+
+/// Not a test: what the client process runs.
+#[test]
+fn a_client_process() {
+    let Ok(address) = std::env::var(CLIENT_VARIABLE) else {
+        return;
+    };
+    let address: SocketAddr = address.parse().unwrap();
+    let side = Side::on(address.ip());
+    let end = End::new(side.resolved(address));
+    end.id.connect(&offer(&[])).unwrap();
+    side.expect(K::Established);
+    std::process::exit(0);
+}
+
+#[test]
+fn a_program_that_ends_without_a_word_has_parted_with_its_peers() {
+    let address = at(fresh_address(), 7492);
+    let server = Side::on(address.ip());
+    let _listener = server.listen(address);
+    let mut client = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_client_process", "--nocapture"])
+        .env(CLIENT_VARIABLE, address.to_string())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let end = End::new(server.expect(K::ConnectRequest).request.take().unwrap());
+    end.id.accept(None).unwrap();
+    server.expect(K::Established);
+    server.expect(K::Disconnected);
+    assert!(client.wait().unwrap().success());
+}
+
 #[test]
 fn a_server_that_is_killed_frees_its_port_at_once_and_disturbs_nobody() {
     let address = fresh_address();
