@@ -7,9 +7,11 @@ use std::time::Duration;
 
 mod file;
 mod rights;
+mod thread;
 
 pub(crate) use file::{FileIdentity, SharedFile};
 pub(crate) use rights::has_net_raw;
+pub(crate) use thread::Thread;
 
 /// Sleep until `word` is woken; returns at once when it does not hold `seen`, and now and then for no reason.
 pub(crate) fn wait_while_equal(word: &AtomicU32, seen: u32) {

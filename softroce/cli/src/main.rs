@@ -10,6 +10,7 @@ mod device;
 mod devices;
 mod drill;
 mod endpoint;
+mod faults;
 mod output;
 mod perf;
 mod pingpong;
@@ -37,6 +38,7 @@ enum Command {
     Run(run::Run),
     Env(run::Env),
     Port(port::Port),
+    Faults(faults::Faults),
     Decode(decode::Decode),
     Pingpong(pingpong::Pingpong),
     Perf(perf::Perf),
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         Command::Run(run) => run.run(),
         Command::Env(env) => env.run().map(|()| ExitCode::SUCCESS),
         Command::Port(port) => port.run().map(|()| ExitCode::SUCCESS),
+        Command::Faults(faults) => faults.run(),
         Command::Decode(decode) => decode.run(),
         Command::Pingpong(pingpong) => pingpong.run().map(|()| ExitCode::SUCCESS),
         Command::Perf(perf) => perf.run().map(|()| ExitCode::SUCCESS),
