@@ -3,11 +3,7 @@
 use std::time::Duration;
 
 use roce_wire::Headers;
-<<<<<<< HEAD
-use verbs_api::{ConnectionManager, Provider};
-=======
-use verbs_api::{Gid, Provider};
->>>>>>> main
+use verbs_api::{ConnectionManager, Gid, Provider};
 
 use crate::outcome::{Failure, Verdict};
 
