@@ -22,8 +22,8 @@ use crate::srq::SrqShared;
 use crate::unacknowledged::Unacknowledged;
 use crate::xrc::Domains;
 
-/// Bytes of packets built before they are handed to the fabric: one full train, which stays in the cache. Room for more
-/// would end in a fragment of a train behind the full ones.
+/// Bytes of packets built before they are handed to the fabric: one full train, which stays in the cache, or a little
+/// more to fill it. Room for much more would end in a fragment of a train behind the full ones.
 const BATCH_BYTES: usize = 65_493;
 /// Packets in a batch.
 const BATCH_PACKETS: usize = 256;
@@ -121,7 +121,7 @@ impl Card {
         Card {
             engine,
             fabric,
-            batch: TxBatch::new(BATCH_BYTES, BATCH_PACKETS),
+            batch: TxBatch::of_whole_trains(BATCH_BYTES, BATCH_PACKETS),
             gathered: (0, 0),
             posting: Posting::default(),
             listeners: Listeners::default(),
@@ -165,15 +165,18 @@ impl Card {
             // A program that polls without end leaves nothing to the background thread, this neither.
             self.look_at_port(now);
         }
-        if received == 0 && !done.acted && !held && self.gathered.0 == 0 && !self.engine.has_output() {
-            return done; // The most frequent round of a program that polls: nothing there.
-        }
         let acks = match acks {
             RoundAcks::WithAnswer if received != 0 && !held => Acks::Defer,
             RoundAcks::WithAnswer => Acks::Ripe,
             RoundAcks::Now => Acks::Flush,
             RoundAcks::Later => Acks::Defer,
         };
+        let acks_may_go = acks != Acks::Defer && (received != 0 || held);
+        if !acks_may_go && !done.acted && self.gathered.0 == 0 && !self.engine.has_output() {
+            // The most frequent rounds of a program that polls: nothing there, or a message that it is about to answer.
+            self.note_failures();
+            return done;
+        }
         self.finish(now, acks, pace, &mut done);
         done
     }
