@@ -112,8 +112,8 @@ impl RunOptions {
     pub fn bed_options(&self) -> BedOptions {
         BedOptions {
             seed: self.seed,
-            capture: None,
             native: self.native.clone(),
+            ..BedOptions::default()
         }
     }
 }
