@@ -6,6 +6,8 @@
 
 use std::sync::Once;
 
+use crate::card::Card;
+use crate::device::Shared;
 use crate::{faults, fork, os};
 
 /// Send what waits when this process ends by `exit` or by returning from `main`.
@@ -20,17 +22,23 @@ pub(crate) fn watch() {
 
 extern "C" fn last_words() {
     fork::visit_open(|shared, guard| {
-        guard.flush(shared.clock.now(), &shared.pace);
+        part(shared, guard);
         shared.tell_counters_of(guard);
     });
     faults::tell();
 }
 
-/// Send the acknowledgements that wait, and end the connections of RDMA CM, on all devices of this process: for who ends it without the handlers of `exit`.
-/// Waits for no device for long, and for none whose gate this very thread holds (a signal handler may have interrupted it).
+/// Send the acknowledgements that wait, and end the connections of RDMA CM, on all devices of this process: for who ends
+/// it without the handlers of `exit`. Waits for no device for long, and for none whose gate this very thread holds (a
+/// signal handler may have interrupted it).
 pub fn send_what_waits() {
-    fork::visit_open(|shared, guard| {
-        guard.part_with_peers(shared.clock.now());
-        guard.flush(shared.clock.now(), &shared.pace);
-    });
+    fork::visit_open(part);
+}
+
+fn part(shared: &Shared, card: &mut Card) {
+    let was_connected = card.part_with_peers(shared.clock.now());
+    card.flush(shared.clock.now(), &shared.pace);
+    if was_connected {
+        card.pass_on_the_rest();
+    }
 }
