@@ -13,6 +13,7 @@ use std::str::FromStr;
 use softroce::Softroce;
 use verbs_api::{AtomicCap, CompletionQueue, Context, CqInit, Provider};
 
+use crate::case::Mode;
 use crate::cases;
 use crate::outcome::Failure;
 use crate::runner::{Outcome, run_case};
@@ -80,6 +81,8 @@ pub struct Entry {
     pub title: &'static str,
     /// The requirements that it shows.
     pub requirements: &'static [&'static str],
+    /// What it is made with.
+    pub mode: Mode,
     /// Its priority.
     pub priority: u8,
     /// Why it cannot run on this bed, if so.
@@ -103,6 +106,7 @@ fn entries_on<B: Testbed>(kind: BedKind, bed: &B) -> Vec<Entry> {
             id: case.id,
             title: case.title,
             requirements: case.requirements,
+            mode: case.mode,
             priority: case.priority,
             missing: case.missing(bed),
             index,

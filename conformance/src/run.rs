@@ -223,8 +223,9 @@ impl Capture {
         let mut label = Some(label.as_str());
         while let Some(record) = reader.next_record().map_err(io::Error::other)? {
             let comment = label.take().or(record.comment);
+            let time = record.timestamp_ns.unwrap_or(0);
             self.writer
-                .write(record.timestamp_ns.unwrap_or(0), record.data, comment)?;
+                .write_directed(time, record.data, record.direction, comment)?;
         }
         self.writer.flush()?;
         fs::remove_file(part)

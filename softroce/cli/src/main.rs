@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 #![allow(missing_docs)] // Field docs of commands are their help texts; the rest is private to this program.
 
+mod analyze;
 mod compare;
 mod conformance;
 mod control;
@@ -9,6 +10,7 @@ mod decode;
 mod device;
 mod devices;
 mod endpoint;
+mod ladder;
 mod output;
 mod perf;
 mod pingpong;
@@ -37,6 +39,8 @@ enum Command {
     Env(run::Env),
     Port(port::Port),
     Decode(decode::Decode),
+    Analyze(analyze::Analyze),
+    Ladder(ladder::Ladder),
     Pingpong(pingpong::Pingpong),
     Perf(perf::Perf),
     Conformance(conformance::Conformance),
@@ -76,6 +80,8 @@ fn main() -> ExitCode {
         Command::Env(env) => env.run().map(|()| ExitCode::SUCCESS),
         Command::Port(port) => port.run().map(|()| ExitCode::SUCCESS),
         Command::Decode(decode) => decode.run(),
+        Command::Analyze(analyze) => analyze.run(),
+        Command::Ladder(ladder) => ladder.run(),
         Command::Pingpong(pingpong) => pingpong.run().map(|()| ExitCode::SUCCESS),
         Command::Perf(perf) => perf.run().map(|()| ExitCode::SUCCESS),
         Command::Conformance(conformance) => conformance.run(),
