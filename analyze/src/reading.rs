@@ -149,7 +149,10 @@ pub struct Sighting<'a> {
 
 /// What a record holds.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::large_enum_variant, reason = "nearly all are packets, and none is kept")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all are packets, and none is kept"
+)]
 pub enum Observation<'a> {
     /// A RoCEv2 packet.
     Packet(Sighting<'a>),

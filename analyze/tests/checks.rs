@@ -161,12 +161,7 @@ fn packets_of_a_message_are_checked_against_its_path_mtu_and_its_order() {
         ]
     };
     silent(&message(Opcode::RC_SEND_MIDDLE, MTU));
-    finds(
-        &message(Opcode::RC_SEND_MIDDLE, 512),
-        "LENGTH-2",
-        REQUESTER,
-        2,
-    );
+    finds(&message(Opcode::RC_SEND_MIDDLE, 512), "LENGTH-2", REQUESTER, 2);
     finds(
         &message(Opcode::RC_WRITE_MIDDLE, MTU)[..2],
         "OPSEQ-1",

@@ -74,6 +74,8 @@ fn read_all(lines: &[Line], link_type: LinkType) -> String {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn packets_in_any_order_are_judged_and_drawn(lines in prop::collection::vec(nonsense(), 0..200)) {
         let text = read_all(&lines, LinkType::RawIp);

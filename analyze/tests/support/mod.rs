@@ -11,8 +11,8 @@ use roce_wire::ip::{Ip, Ipv4};
 use roce_wire::pcap::{Direction, LinkType, Record};
 use roce_wire::udp::Udp;
 use roce_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, CreditCode, Headers, Msn, Opcode, Packet, Psn, Qpn, RKey,
-    ROCE_V2_PORT, Reth, Syndrome, pad_len,
+    Aeth, AtomicAckEth, AtomicEth, Bth, CreditCode, Deth, Feth, FlushPlacement, FlushSelectivity, Headers,
+    Ieth, Msn, Opcode, Packet, Psn, QKey, Qpn, RKey, ROCE_V2_PORT, Reth, Srqn, Syndrome, XrcEth, pad_len,
 };
 
 pub const REQUESTER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -98,6 +98,19 @@ pub fn packet(
         headers.atomic_ack = info.headers.atomic_ack.then_some(AtomicAckEth { original: 0 });
         headers.immediate = info.headers.immediate.then_some(roce_wire::ImmDt([0; 4]));
     }
+    // Others as they come.
+    headers.deth = Some(Deth {
+        qkey: QKey(1),
+        source_qp: Qpn::new(1).unwrap(),
+    });
+    headers.feth = Some(Feth {
+        placement: FlushPlacement::GLOBAL,
+        selectivity: FlushSelectivity::RANGE,
+    });
+    headers.invalidate = Some(Ieth(RKey(1)));
+    headers.xrceth = Some(XrcEth {
+        srq: Srqn::new(1).unwrap(),
+    });
     change(&mut headers);
     let pad = [0; 3];
     let packet = Packet {
