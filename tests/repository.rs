@@ -34,7 +34,7 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
     (
         "conformance",
         &["roce-wire", "verbs-api"],
-        &["roce-analyze", "softroce", "softroce-sim"],
+        &["roce-analyze", "softroce", "softroce-sim", "verbs-native"],
     ),
     (
         "softroce-cli",
@@ -46,7 +46,13 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
             "softroce-sim",
             "softroce-log",
             "conformance",
+            "drill",
         ],
+        &[],
+    ),
+    (
+        "drill",
+        &["roce-wire", "verbs-api", "softroce", "softroce-sim"],
         &[],
     ),
     (
@@ -56,6 +62,7 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
             "verbs-api",
             "verbs-native",
             "softroce",
+            "softroce-engine",
             "conformance",
         ],
         &[],

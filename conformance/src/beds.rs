@@ -1,9 +1,14 @@
-//! The beds of this project: softroce in the simulator, and softroce over UDP on this machine.
+//! The beds: softroce in the simulator, softroce over UDP on this machine, and any device of an installed libibverbs, or
+//! of softroce's drop-in in its place.
 
+mod native;
 mod sim;
+mod tolerances;
 mod udp;
 
+pub use native::{DROP_IN_ADDRESSES, NativeBed, NativeOptions, drop_in_addresses};
 pub use sim::SimBed;
+pub use tolerances::{Tolerance, Tolerances};
 pub use udp::UdpBed;
 
 use std::fmt;
@@ -11,12 +16,14 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use softroce::Softroce;
+pub use verbs_native::Interface;
+
 use verbs_api::{AtomicCap, CompletionQueue, Context, CqInit, Provider};
 
 use crate::case::Mode;
 use crate::cases;
 use crate::outcome::Failure;
-use crate::runner::{Outcome, run_case};
+use crate::runner::{LIMIT, Outcome, run_case};
 use crate::testbed::{Need, Testbed};
 
 /// `IBV_DEVICE_AUTO_PATH_MIG`.
@@ -29,17 +36,26 @@ pub enum BedKind {
     Sim,
     /// Two devices over UDP on two loopback addresses.
     Udp,
+    /// One device of libibverbs in loopback, or two.
+    Native,
+    /// Two devices of softroce's drop-in, through its C interface.
+    DropIn,
 }
 
 impl BedKind {
     /// All of them.
-    pub const ALL: [BedKind; 2] = [BedKind::Sim, BedKind::Udp];
+    pub const ALL: [BedKind; 4] = [BedKind::Sim, BedKind::Udp, BedKind::Native, BedKind::DropIn];
+
+    /// Those that need nothing but this program.
+    pub const OWN: [BedKind; 2] = [BedKind::Sim, BedKind::Udp];
 
     /// Its name, as on the command line.
     pub fn name(self) -> &'static str {
         match self {
             BedKind::Sim => "sim",
             BedKind::Udp => "udp",
+            BedKind::Native => "native",
+            BedKind::DropIn => "dropin",
         }
     }
 }
@@ -57,7 +73,7 @@ impl FromStr for BedKind {
         BedKind::ALL
             .into_iter()
             .find(|kind| kind.name() == name)
-            .ok_or_else(|| format!("there is no bed {name:?}; the beds are sim and udp"))
+            .ok_or_else(|| format!("there is no bed {name:?}; the beds are sim, udp, native and dropin"))
     }
 }
 
@@ -68,6 +84,8 @@ pub struct BedOptions {
     pub seed: u64,
     /// Write every packet here. The simulator keeps packets in any case.
     pub capture: Option<PathBuf>,
+    /// Which library and device, for the beds on libibverbs.
+    pub native: NativeOptions,
 }
 
 /// A case on a bed, without its types.
@@ -91,10 +109,15 @@ pub struct Entry {
 }
 
 /// All cases on one bed. Opens the bed once, to ask what it has.
-pub fn entries(bed: BedKind) -> Result<Vec<Entry>, Failure> {
+///
+/// # Errors
+/// The bed cannot be opened; the failure says why and what to do.
+pub fn entries(bed: BedKind, options: &BedOptions) -> Result<Vec<Entry>, Failure> {
     match bed {
-        BedKind::Sim => Ok(entries_on(bed, &SimBed::open(&BedOptions::default())?)),
-        BedKind::Udp => Ok(entries_on(bed, &UdpBed::open(&BedOptions::default())?)),
+        BedKind::Sim => Ok(entries_on(bed, &SimBed::open(options)?)),
+        BedKind::Udp => Ok(entries_on(bed, &UdpBed::open(options)?)),
+        BedKind::Native => Ok(entries_on(bed, &NativeBed::open(&options.native)?)),
+        BedKind::DropIn => Ok(entries_on(bed, &NativeBed::open_drop_in(&options.native)?)),
     }
 }
 
@@ -120,16 +143,31 @@ pub fn run_entry(entry: &Entry, options: &BedOptions, on_failure: Option<&Path>)
         seed: options.seed ^ hash(entry.id),
         ..options.clone()
     };
+    let native_limit = options.native.limit();
     match entry.bed {
         BedKind::Sim => run_case(
             move || SimBed::open(&options),
             cases::all().swap_remove(entry.index),
             on_failure,
+            LIMIT,
         ),
         BedKind::Udp => run_case(
             move || UdpBed::open(&options),
             cases::all().swap_remove(entry.index),
             on_failure,
+            LIMIT,
+        ),
+        BedKind::Native => run_case(
+            move || NativeBed::open(&options.native),
+            cases::all().swap_remove(entry.index),
+            on_failure,
+            native_limit,
+        ),
+        BedKind::DropIn => run_case(
+            move || NativeBed::open_drop_in(&options.native),
+            cases::all().swap_remove(entry.index),
+            on_failure,
+            native_limit,
         ),
     }
 }

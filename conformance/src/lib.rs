@@ -38,6 +38,6 @@ pub use raw::RawPeer;
 pub use report::Format;
 #[cfg(feature = "beds")]
 pub use run::{Progress, Row, RunOptions, Summary, list, run};
-pub use runner::{Outcome, run_case};
+pub use runner::{LIMIT, Outcome, run_case};
 pub use scene::Scene;
 pub use testbed::{Activity, Family, Fate, Need, Network, Passing, Rule, Side, Testbed};

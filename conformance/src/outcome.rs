@@ -6,6 +6,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     message: String,
+    is_unsupported: bool,
 }
 
 impl Failure {
@@ -13,13 +14,20 @@ impl Failure {
     pub fn new(message: impl Into<String>) -> Self {
         Failure {
             message: message.into(),
+            is_unsupported: false,
         }
+    }
+
+    /// Whether it is that the provider does not offer a verb.
+    pub fn is_unsupported(&self) -> bool {
+        self.is_unsupported
     }
 
     /// The same, with what was going on in front.
     pub fn during(self, doing: impl fmt::Display) -> Self {
         Failure {
             message: format!("{doing}: {}", self.message),
+            ..self
         }
     }
 }
@@ -34,16 +42,22 @@ impl std::error::Error for Failure {}
 
 impl From<verbs_api::Error> for Failure {
     fn from(error: verbs_api::Error) -> Self {
-        Failure::new(format!(
-            "a verb that must succeed was refused: {error} (errno {})",
-            error.errno()
-        ))
+        Failure {
+            message: format!(
+                "a verb that must succeed was refused: {error} (errno {})",
+                error.errno()
+            ),
+            is_unsupported: error.kind() == verbs_api::ErrorKind::Unsupported,
+        }
     }
 }
 
 impl From<verbs_api::PostError> for Failure {
     fn from(error: verbs_api::PostError) -> Self {
-        Failure::new(format!("a post that must succeed was refused: {error}"))
+        Failure {
+            message: format!("a post that must succeed was refused: {error}"),
+            is_unsupported: error.error.kind() == verbs_api::ErrorKind::Unsupported,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use roce_wire::pcap::{LinkType, NgWriter, Reader};
 
-use crate::beds::{BedKind, BedOptions, Entry, entries, run_entry};
+use crate::beds::{BedKind, BedOptions, Entry, NativeOptions, entries, run_entry};
 use crate::outcome::Verdict;
 use crate::report::{self, Format};
 
@@ -26,18 +26,21 @@ pub struct RunOptions {
     pub failures: Option<PathBuf>,
     /// Everything random on the simulator follows from it.
     pub seed: u64,
+    /// Which library and device, for the beds on libibverbs.
+    pub native: NativeOptions,
 }
 
 impl Default for RunOptions {
-    /// All cases on both beds as a table.
+    /// All cases on the beds that need nothing else, as a table.
     fn default() -> Self {
         RunOptions {
-            beds: BedKind::ALL.to_vec(),
+            beds: BedKind::OWN.to_vec(),
             filter: None,
             format: Format::Pretty,
             capture: None,
             failures: Some(std::env::temp_dir().join("softroce-conformance")),
             seed: 1,
+            native: NativeOptions::default(),
         }
     }
 }
@@ -104,10 +107,23 @@ impl Summary {
     }
 }
 
+impl RunOptions {
+    /// What the beds are opened with.
+    pub fn bed_options(&self) -> BedOptions {
+        BedOptions {
+            seed: self.seed,
+            capture: None,
+            native: self.native.clone(),
+        }
+    }
+}
+
 fn selected(options: &RunOptions) -> io::Result<Vec<Entry>> {
     let mut all = Vec::new();
     for bed in &options.beds {
-        all.extend(entries(*bed).map_err(|failure| io::Error::other(failure.to_string()))?);
+        all.extend(
+            entries(*bed, &options.bed_options()).map_err(|failure| io::Error::other(failure.to_string()))?,
+        );
     }
     if let Some(filter) = &options.filter {
         let filter = filter.to_lowercase();
@@ -164,10 +180,7 @@ fn run_one(entry: Entry, options: &RunOptions, capture: Option<&mut Capture>) ->
             capture: None,
         });
     }
-    let mut bed_options = BedOptions {
-        seed: options.seed,
-        capture: None,
-    };
+    let mut bed_options = options.bed_options();
     if let Some(capture) = &capture {
         bed_options.capture = Some(capture.part());
     }

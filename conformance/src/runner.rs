@@ -11,8 +11,8 @@ use crate::outcome::{Failure, Verdict};
 use crate::scene::Scene;
 use crate::testbed::Testbed;
 
-/// A case that takes longer hangs.
-const LIMIT: Duration = Duration::from_secs(120);
+/// A case that takes longer hangs, on a bed that is not slow.
+pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// What running a case gave.
 #[derive(Clone, Debug)]
@@ -27,11 +27,12 @@ pub struct Outcome {
 
 /// Run `case` on the bed that `open` gives.
 ///
-/// A case that blocks for two minutes counts as failed; its thread is left behind, since nothing can end it.
+/// A case that blocks for `limit` counts as failed; its thread is left behind, since nothing can end it.
 pub fn run_case<B: Testbed + 'static>(
     open: impl FnOnce() -> Result<B, Failure> + Send + 'static,
     case: Case<B>,
     on_failure: Option<&Path>,
+    limit: Duration,
 ) -> Outcome {
     let start = Instant::now();
     let (sender, receiver) = mpsc::channel();
@@ -50,10 +51,10 @@ pub fn run_case<B: Testbed + 'static>(
             Verdict::Fail(format!("the system gives no thread: {error}")),
             None,
         ),
-        Ok(_) => receiver.recv_timeout(LIMIT).unwrap_or_else(|_| {
+        Ok(_) => receiver.recv_timeout(limit).unwrap_or_else(|_| {
             (
                 Verdict::Fail(format!(
-                    "hangs: no verdict after {LIMIT:?}; a call blocks, or the case loops"
+                    "hangs: no verdict after {limit:?}; a call blocks, or the case loops"
                 )),
                 None,
             )
@@ -90,7 +91,8 @@ fn judge<B: Testbed>(
         Ok(()) => (Verdict::Deviation(scene.deviations().join("; ")), None),
         Err(failure) => {
             let saved = on_failure.filter(|path| matches!(scene.bed.save_capture(path), Some(Ok(()))));
-            (Verdict::Fail(failure.to_string()), saved.map(Path::to_owned))
+            let verdict = scene.bed.verdict(case.id, case.requirements, &failure);
+            (verdict, saved.map(Path::to_owned))
         }
     }
 }

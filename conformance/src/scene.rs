@@ -46,7 +46,7 @@ impl<B: Testbed> Scene<B> {
 
     /// Accept what is not as required, when that is documented for this provider; fail otherwise.
     pub fn deviation(&mut self, what: String) -> CaseResult {
-        match self.bed.tolerance(self.id) {
+        match self.bed.tolerance(self.id, &what) {
             Some(reason) => {
                 self.deviations.push(format!("{what} (documented: {reason})"));
                 Ok(())

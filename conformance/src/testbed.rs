@@ -5,6 +5,8 @@ use std::time::Duration;
 use roce_wire::Headers;
 use verbs_api::Provider;
 
+use crate::outcome::{Failure, Verdict};
+
 /// One of the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
@@ -172,10 +174,16 @@ pub trait Testbed: Sized {
         Duration::ZERO
     }
 
-    /// The reason for which this provider is known, and documented, to answer otherwise in the case `id`.
-    fn tolerance(&self, id: &str) -> Option<&'static str> {
-        let _ = id;
+    /// The reason for which this provider is known, and documented, to answer as `seen` says in the case `id`.
+    fn tolerance(&self, id: &str, seen: &str) -> Option<String> {
+        let _ = (id, seen);
         None
+    }
+
+    /// The verdict on the case `id`, which shows `requirements` and has failed.
+    fn verdict(&self, id: &str, requirements: &[&str], failure: &Failure) -> Verdict {
+        let _ = (id, requirements);
+        Verdict::Fail(failure.to_string())
     }
 
     /// Control over packets, where [`Testbed::has`] says so for [`Need::Network`].

@@ -1,7 +1,7 @@
 //! A case that leaves an object behind has failed, however it ended.
 
 use conformance::beds::{BedOptions, SimBed};
-use conformance::{Case, CaseResult, Scene, Side, Verdict, run_case};
+use conformance::{Case, CaseResult, LIMIT, Scene, Side, Verdict, run_case};
 use verbs_api::Context;
 
 fn leaks_a_domain(scene: &mut Scene<SimBed>) -> CaseResult {
@@ -12,7 +12,7 @@ fn leaks_a_domain(scene: &mut Scene<SimBed>) -> CaseResult {
 #[test]
 fn a_case_that_leaves_an_object_behind_fails_and_the_object_is_named() {
     let case = Case::verbs("leak", "leaks a domain", &[], leaks_a_domain);
-    let outcome = run_case(|| SimBed::open(&BedOptions::default()), case, None);
+    let outcome = run_case(|| SimBed::open(&BedOptions::default()), case, None, LIMIT);
     let Verdict::Fail(why) = outcome.verdict else {
         panic!("a leak ended with {:?}", outcome.verdict)
     };

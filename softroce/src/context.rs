@@ -13,12 +13,13 @@ use crate::channel::{Channel, ChannelInner, ChannelShared};
 use crate::cq::Cq;
 use crate::device::{Device, Shared};
 use crate::dm::Dm;
-use crate::events::AsyncQueue;
+use crate::events::{AsyncQueue, EventHandle};
 use crate::exit;
 use crate::handle;
 use crate::pd::Pd;
 use crate::provider::Softroce;
 use crate::qp::Qp;
+use crate::room;
 use crate::xrc::{XrcDomain, XrcOpen};
 
 /// The only port.
@@ -70,6 +71,16 @@ impl Context {
     /// EBADF: `fd` is no open descriptor. EAGAIN, EINVAL: as [`XrcOpen`] says. ENOMEM: the device's limit.
     pub fn open_xrc_domain_as(&self, fd: Option<RawFd>, mode: XrcOpen) -> Result<XrcDomain> {
         XrcDomain::open(&self.inner, fd, mode)
+    }
+
+    /// [`async_event`](verbs_api::Context::async_event), and which handle of the queue pair it is told to when it is one
+    /// of those.
+    ///
+    /// # Errors
+    /// ENODEV in a forked child.
+    pub fn async_event_and_handle(&self) -> Result<Option<(AsyncEventGuard, EventHandle)>> {
+        self.inner.device.check_owner()?;
+        Ok(self.inner.async_events.pop())
     }
 
     /// The address of a datagram's sender, from its completion and the GRH area in front of its payload
@@ -172,10 +183,12 @@ impl verbs_api::Context for Context {
     }
 
     fn alloc_pd(&self) -> Result<Pd> {
+        room::for_small_object()?;
         Pd::alloc(&self.inner)
     }
 
     fn create_channel(&self) -> Result<Channel> {
+        room::for_small_object()?;
         self.inner.device.check_owner()?;
         let shared =
             ChannelShared::new().map_err(|e| Error::system("no descriptor for a completion channel", e))?;
@@ -196,6 +209,7 @@ impl verbs_api::Context for Context {
     }
 
     fn alloc_dm(&self, length: usize, log_align: u32) -> Result<Dm> {
+        room::for_small_object()?;
         Dm::alloc(&self.inner, length, log_align)
     }
 
@@ -205,7 +219,7 @@ impl verbs_api::Context for Context {
 
     fn async_event(&self) -> Result<Option<AsyncEventGuard>> {
         self.inner.device.check_owner()?;
-        Ok(self.inner.async_events.pop())
+        Ok(self.async_event_and_handle()?.map(|(event, _)| event))
     }
 
     fn async_fd(&self) -> BorrowedFd<'_> {

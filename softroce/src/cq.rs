@@ -16,6 +16,7 @@ use crate::handle;
 use crate::options::ProgressMode;
 use crate::pace::Pace;
 use crate::provider::Softroce;
+use crate::room;
 use crate::unacknowledged::Unacknowledged;
 
 /// A poll that finds completions in the ring leaves the socket alone, but not more often than this in a row: otherwise
@@ -106,6 +107,7 @@ impl Cq {
             async_events: context.async_events.clone(),
             async_unacknowledged: Arc::default(),
         });
+        room::for_completions(init.cqe)?;
         let (id, ring) = context.device.verb(|card, _| {
             let (id, ring) = card.engine.create_cq(init.cqe)?;
             if init.timestamps {
@@ -266,6 +268,7 @@ impl verbs_api::CompletionQueue for Cq {
 
     fn resize(&self, cqe: u32) -> Result<()> {
         let inner = &*self.inner;
+        room::for_completions(cqe)?;
         inner.device.verb(|card, _| card.engine.resize_cq(inner.id, cqe))
     }
 }

@@ -21,6 +21,17 @@ pub(crate) struct AsyncQueue {
     waiting: Mutex<VecDeque<Waiting>>,
 }
 
+/// Which handle of an object an event is told to: an XRC target may have several, and each is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EventHandle(usize);
+
+impl EventHandle {
+    /// The handle whose acknowledgements `unacknowledged` counts, as long as it lives.
+    pub(crate) fn of(unacknowledged: &Arc<Unacknowledged>) -> Self {
+        EventHandle(Arc::as_ptr(unacknowledged) as usize)
+    }
+}
+
 #[derive(Debug)]
 struct Waiting {
     event: AsyncEvent,
@@ -61,8 +72,8 @@ impl AsyncQueue {
         }
     }
 
-    /// The oldest event.
-    pub(crate) fn pop(&self) -> Option<AsyncEventGuard> {
+    /// The oldest event, and whom it is told to.
+    pub(crate) fn pop(&self) -> Option<(AsyncEventGuard, EventHandle)> {
         let mut waiting = self.lock();
         let Waiting {
             event,
@@ -72,7 +83,9 @@ impl AsyncQueue {
             self.raised.lower();
         }
         unacknowledged.add();
-        Some(AsyncEventGuard::new(event, move || unacknowledged.acknowledge()))
+        let handle = EventHandle::of(&unacknowledged);
+        let guard = AsyncEventGuard::new(event, move || unacknowledged.acknowledge());
+        Some((guard, handle))
     }
 
     /// Forget events of an object that is being destroyed.
@@ -105,10 +118,10 @@ mod tests {
         queue.push(EventKind::CommEst, EventSource::Qp(7), &object);
         queue.push(EventKind::SqDrained, EventSource::Qp(7), &object);
         assert!(readable(&queue));
-        assert_eq!(queue.pop().unwrap().event().kind, EventKind::CommEst);
+        assert_eq!(queue.pop().unwrap().0.event().kind, EventKind::CommEst);
         assert!(readable(&queue));
         assert_eq!(
-            queue.pop().unwrap().event(),
+            queue.pop().unwrap().0.event(),
             AsyncEvent {
                 kind: EventKind::SqDrained,
                 source: EventSource::Qp(7)
@@ -128,7 +141,7 @@ mod tests {
         queue.push(EventKind::CommEst, EventSource::Qp(1), &one);
         queue.push(EventKind::CommEst, EventSource::Qp(2), &two);
         queue.purge(&one);
-        assert_eq!(queue.pop().unwrap().event().source, EventSource::Qp(2));
+        assert_eq!(queue.pop().unwrap().0.event().source, EventSource::Qp(2));
         queue.push(EventKind::CommEst, EventSource::Qp(2), &two);
         queue.purge(&two);
         assert!(!readable(&queue));

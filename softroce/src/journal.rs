@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
 use verbs_api::Error;
 
 use crate::fork;
+use crate::lock::Mutex;
 
 pub mod ask;
 mod entry;

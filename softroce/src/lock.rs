@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use crate::announce;
 
@@ -33,6 +34,19 @@ impl<T> Mutex<T> {
             Ok(guard) => Some(self.locked(guard)),
             Err(TryLockError::Poisoned(poisoned)) => Some(self.locked(poisoned.into_inner())),
             Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// `None` when somebody holds it for so long. Looks now and then: for what is seldom held, and never for long.
+    pub fn try_lock_for(&self, patience: Duration) -> Option<MutexGuard<'_, T>> {
+        const BETWEEN_LOOKS: Duration = Duration::from_micros(100);
+        let until = Instant::now() + patience;
+        loop {
+            let guard = self.try_lock();
+            if guard.is_some() || Instant::now() >= until {
+                return guard;
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
         }
     }
 
@@ -91,5 +105,14 @@ mod tests {
         assert!(panicked.is_err());
         assert_eq!(mutex.try_lock().map(|guard| *guard), Some(2));
         assert_eq!(mutex.into_inner(), 2);
+    }
+
+    #[test]
+    fn patience_ends_while_somebody_holds_it_and_is_not_needed_otherwise() {
+        let mutex = Mutex::new(());
+        let held = mutex.lock();
+        assert!(mutex.try_lock_for(Duration::from_millis(1)).is_none());
+        drop(held);
+        assert!(mutex.try_lock_for(Duration::ZERO).is_some());
     }
 }

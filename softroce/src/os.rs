@@ -169,6 +169,40 @@ pub(crate) fn wait_readable(entries: &mut [libc::pollfd], limit: Option<Duration
     }
 }
 
+/// Whether the process has a limit of memory.
+pub(crate) fn memory_is_limited() -> bool {
+    [libc::RLIMIT_AS, libc::RLIMIT_DATA].into_iter().any(|resource| {
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: a valid place for the answer.
+        let known = unsafe { libc::getrlimit(resource, &raw mut limit) } == 0;
+        known && limit.rlim_cur != libc::RLIM_INFINITY
+    })
+}
+
+/// Whether the process may have so many bytes more.
+pub(crate) fn has_room(bytes: usize) -> bool {
+    // SAFETY: a new mapping, at a place that the kernel chooses.
+    let place = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if place == libc::MAP_FAILED {
+        return false;
+    }
+    // SAFETY: mapped just now, and known to nobody.
+    unsafe { libc::munmap(place, bytes) };
+    true
+}
+
 /// All signals but those that a thread's own instructions raise.
 fn asynchronous_signals() -> libc::sigset_t {
     // SAFETY: the set is plain data, and `sigfillset` initialises it.

@@ -18,6 +18,7 @@ use crate::mw::Mw;
 use crate::probe::{self, Reach};
 use crate::provider::Softroce;
 use crate::qp::Qp;
+use crate::room;
 use crate::srq::Srq;
 
 /// A protection domain. Clones are the same domain.
@@ -96,15 +97,18 @@ impl verbs_api::ProtectionDomain for Pd {
     }
 
     unsafe fn reg_mr_raw(&self, addr: *mut u8, length: usize, iova: u64, access: Access) -> Result<Mr> {
+        room::for_small_object()?;
         // SAFETY: the caller's promise is the one that is asked for.
         unsafe { Mr::register_raw(self, addr, length, iova, access) }
     }
 
     fn alloc_null_mr(&self) -> Result<Mr> {
+        room::for_small_object()?;
         Mr::null(self)
     }
 
     fn reg_dm_mr(&self, dm: &Dm, offset: u64, length: usize, access: Access) -> Result<Mr> {
+        room::for_small_object()?;
         Mr::of_device_memory(self, dm, offset, length, access)
     }
 
@@ -127,6 +131,7 @@ impl verbs_api::ProtectionDomain for Pd {
     }
 
     fn alloc_mw(&self, mw_type: MwType) -> Result<Mw> {
+        room::for_small_object()?;
         Mw::alloc(self, mw_type)
     }
 
@@ -135,6 +140,7 @@ impl verbs_api::ProtectionDomain for Pd {
     }
 
     fn create_ah(&self, av: &AddressVector) -> Result<Ah> {
+        room::for_small_object()?;
         Ah::create(self, av)
     }
 

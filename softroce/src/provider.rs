@@ -25,6 +25,7 @@ use crate::options::{Options, ProgressMode};
 use crate::os;
 use crate::pd::Pd;
 use crate::qp::Qp;
+use crate::room;
 use crate::srq::Srq;
 use crate::tap::{Capture, Tap};
 use crate::xrc::XrcDomain;
@@ -256,6 +257,7 @@ impl Provider for Softroce {
     }
 
     fn open(&self, name: &str) -> Result<Context> {
+        room::for_small_object()?;
         let slot = self
             .slots
             .iter()

@@ -13,13 +13,14 @@ use crate::card::Card;
 use crate::context::ContextInner;
 use crate::cq::Cq;
 use crate::device::Shared;
-use crate::events::AsyncQueue;
+use crate::events::{AsyncQueue, EventHandle};
 use crate::lock::Mutex;
 use crate::mw::Mw;
 use crate::options::ProgressMode;
 use crate::os;
 use crate::pd::Pd;
 use crate::provider::Softroce;
+use crate::room;
 use crate::srq::Srq;
 use crate::unacknowledged::Unacknowledged;
 use crate::xrc::{DomainInner, XrcDomain};
@@ -74,6 +75,7 @@ impl Qp {
             cap: init.cap,
             sq_sig: init.sq_sig,
         };
+        room::for_queues(&init.cap)?;
         let shared = QpShared::of(context);
         let made = context.device.verb(|card, _| {
             let made = card.engine.create_qp(&config)?;
@@ -123,6 +125,11 @@ impl Qp {
                 ..Parents::default()
             }),
         })
+    }
+
+    /// What tells events of this handle from those of others of the same queue pair.
+    pub fn event_handle(&self) -> EventHandle {
+        EventHandle::of(&self.shared.async_unacknowledged)
     }
 
     /// Post all of the list, or nothing of it when one request is refused.

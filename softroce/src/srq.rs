@@ -11,6 +11,7 @@ use crate::events::AsyncQueue;
 use crate::handle;
 use crate::pd::Pd;
 use crate::provider::Softroce;
+use crate::room;
 use crate::unacknowledged::Unacknowledged;
 use crate::xrc::DomainInner;
 
@@ -48,6 +49,7 @@ impl Srq {
                 ));
             }
         }
+        room::for_receives(init.max_wr, init.max_sge)?;
         let shared = Arc::new(SrqShared {
             cookie: init.cookie,
             async_events: context.async_events.clone(),
@@ -138,6 +140,9 @@ impl verbs_api::SharedReceiveQueue for Srq {
     fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<()> {
         let id = self.inner.id;
         let device = &self.inner.pd.inner.context.device;
+        if let Some(max_wr) = max_wr {
+            room::for_receives(max_wr, self.query()?.max_sge)?;
+        }
         device.verb(|card, now| card.engine.modify_srq(now, id, max_wr, limit))
     }
 

@@ -17,7 +17,6 @@ use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
 use roce_wire::ROCE_V2_PORT;
 use roce_wire::pcap::{Direction, LinkType, NgWriter};
 use softroce_engine::{PortConfig, RxMeta, TxBatch};
@@ -25,6 +24,7 @@ use verbs_api::{Error, Result};
 
 use crate::clock::Clock;
 use crate::fabric::{Fabric, FabricCounters};
+use crate::lock::Mutex;
 use frame::{FRAME_BYTES_MAX, FrameBuilder, Headers};
 
 mod file;

@@ -88,6 +88,14 @@ fn run(shared: &Shared, bells: &Bells) {
                 wait_readable(&mut entries, None);
             }
         }
+        if entries.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
+            // Waiting for what is not there would never end, and take a whole processor.
+            tracing::warn!(
+                "the program has closed descriptors of {}; nothing is served in the background any more",
+                shared.name
+            );
+            return;
+        }
         shared.pace.serve();
         if entries[TIMER].revents != 0 {
             shared.pace.timer_ran_out();

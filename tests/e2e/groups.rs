@@ -41,7 +41,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// Waits until the kernel takes IPv6 multicast in: a new link has no route for it yet, and datagrams are not repeated.
-fn wait_for_ipv6_groups(place: &Place) -> Outcome {
+pub fn wait_for_ipv6_groups(place: &Place) -> Outcome {
     /// The route of all groups, to any interface but the loopback.
     const ROUTE: &str = "ff000000000000000000000000000000 08 ";
     let deadline = Instant::now() + Duration::from_secs(20);

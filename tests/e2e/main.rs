@@ -9,12 +9,14 @@ mod bandwidth;
 mod captures;
 mod conformance;
 mod crowds;
+mod drill;
 mod failures;
 mod forks;
 mod groups;
 mod install;
 mod lid_addressing;
 mod many_processes;
+mod matrix;
 mod paths;
 mod pauses;
 mod peers;
@@ -24,6 +26,7 @@ mod port_events;
 mod pyverbs;
 mod rights;
 mod rxe;
+mod scarcity;
 mod targets;
 mod ucx;
 mod verbs_tools;
@@ -39,11 +42,13 @@ fn main() -> ExitCode {
     arguments.test_threads.get_or_insert(1);
     let cases = [
         conformance::cases(),
+        drill::cases(),
         pingpong::cases(),
         many_processes::cases(),
         pauses::cases(),
         targets::cases(),
         groups::cases(),
+        matrix::cases(),
         crowds::cases(),
         bandwidth::cases(),
         captures::cases(),
@@ -60,6 +65,7 @@ fn main() -> ExitCode {
         install::cases(),
         pyverbs::cases(),
         bad_arguments::cases(),
+        scarcity::cases(),
         rxe::cases(),
     ];
     let trials = cases.into_iter().flatten().map(Case::into_trial).collect();

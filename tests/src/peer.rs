@@ -9,6 +9,8 @@ pub mod group;
 pub mod incast;
 pub mod interop;
 pub mod line;
+pub mod loss;
+pub mod matrix;
 pub mod passive;
 pub mod pulse;
 pub mod scale;

@@ -295,6 +295,9 @@ static void spoil(const struct bench *bench, struct ibv_qp_ex *ex, int how)
         buffers[0] = (struct ibv_data_buf){bench->memory, 2 * BUFFER_BYTES};
         ibv_wr_set_inline_data_list(ex, 1, buffers);
         break;
+    case 11:
+        ibv_wr_set_sge_list(ex, INT32_MAX, parts);
+        break;
     default:
         ibv_wr_set_ud_addr(ex, NULL, 0, 0);
     }
@@ -302,7 +305,7 @@ static void spoil(const struct bench *bench, struct ibv_qp_ex *ex, int how)
 
 void walk_wrong_building(void)
 {
-    enum { WAYS = 12 };
+    enum { WAYS = 13 };
     struct bench bench;
     bench_open(&bench);
     struct pair pair = {{new_builder_qp(&bench, IBV_QPT_RC, EVERYTHING), new_qp(&bench, IBV_QPT_RC, NULL)}};

@@ -127,6 +127,29 @@ void walk_posting(void)
 /* Numbers of entries that no list has. */
 static const int COUNTS[] = {-1, INT32_MIN, INT32_MAX, 299};
 
+/* Nothing is read by such a number, whatever the request is. One that has no data leaves these members as they are. */
+static void entries_that_nobody_reads(const struct bench *bench)
+{
+    for (int opcode = -1; opcode < 20; opcode++) {
+        struct pair pair = connected(bench, IBV_QPT_RC);
+        for (size_t i = 0; i < sizeof COUNTS / sizeof *COUNTS; i++) {
+            struct ibv_sge sge = entry(bench, SOURCE, 8);
+            struct ibv_send_wr wr = request(bench, IBV_WR_SEND, &sge), *bad = NULL;
+            wr.opcode = (enum ibv_wr_opcode)opcode;
+            wr.num_sge = COUNTS[i];
+            for (int is_inline = 0; is_inline < 2; is_inline++) {
+                wr.send_flags = is_inline ? IBV_SEND_INLINE : 0;
+                if (opcode != IBV_WR_LOCAL_INV)
+                    CHECK(ibv_post_send(pair.qp[0], &wr, &bad) != 0 && bad == &wr);
+            }
+        }
+        struct ibv_send_wr wr = {.wr_id = 1, .sg_list = (void *)8, .num_sge = INT32_MAX, .opcode = IBV_WR_LOCAL_INV}, *bad;
+        SUCCEEDS(ibv_post_send(pair.qp[0], &wr, &bad));
+        CHECK(next_completion(bench->cq).status != IBV_WC_SUCCESS && "it invalidates key 0, which there is not");
+        pair_destroy(&pair);
+    }
+}
+
 static void refused_receives(const struct bench *bench, struct ibv_qp *qp)
 {
     struct ibv_sge sges[300] = {entry(bench, TARGET, 1)};
@@ -304,6 +327,7 @@ void walk_wrong_posting(void)
         expect(bench.cq, 1, IBV_WC_WR_FLUSH_ERR, 0);
     SUCCEEDS(ibv_destroy_qp(qp));
 
+    entries_that_nobody_reads(&bench);
     too_long(&bench);
     wrong_keys(&bench);
     bench_close(&bench);

@@ -1,6 +1,7 @@
 /* Shared receive queues and extended reliable connections (XRC). */
 #include "walk.h"
 
+#include <poll.h>
 #include <fcntl.h>
 
 static struct ibv_srq *new_srq(const struct bench *bench)
@@ -164,6 +165,42 @@ static void open_again(const struct bench *bench, struct ibv_xrcd *domain, const
     REFUSES(EINVAL, ibv_open_qp(bench->context, NULL));
 }
 
+/* A message for no queue of the domain is refused, and each handle of its target is told, by its own pointer. Events
+ * that were not taken go with their handle. */
+static void tells_each_handle(const struct bench *bench, struct ibv_xrcd *domain, const struct pair *pair)
+{
+    struct ibv_qp_open_attr open = {
+        .comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE,
+        .qp_num = pair->qp[1]->qp_num,
+        .xrcd = domain,
+        .qp_type = IBV_QPT_XRC_RECV};
+    enum { HANDLES = 4 };
+    struct ibv_qp *handles[HANDLES] = {pair->qp[1]};
+    for (int i = 1; i < HANDLES; i++)
+        CHECK((handles[i] = ibv_open_qp(bench->context, &open)));
+    struct ibv_sge source = entry(bench, SOURCE, 8);
+    struct ibv_send_wr send = {.wr_id = 3, .sg_list = &source, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
+    send.qp_type.xrc.remote_srqn = 0xffffff;
+    SUCCEEDS(ibv_post_send(pair->qp[0], &send, &bad));
+    CHECK(next_completion(bench->cq).status != IBV_WC_SUCCESS);
+    SUCCEEDS(ibv_destroy_qp(handles[HANDLES - 1]));
+    struct ibv_async_event events[HANDLES];
+    for (int i = 0; i < HANDLES - 1; i++)
+        SUCCEEDS(ibv_get_async_event(bench->context, &events[i]));
+    for (int i = 0; i < HANDLES - 1; i++) {
+        int told = 0;
+        for (int k = 0; k < HANDLES - 1; k++)
+            told += events[k].event_type == IBV_EVENT_QP_ACCESS_ERR && events[k].element.qp == handles[i];
+        CHECK(told == 1);
+    }
+    struct pollfd descriptor = {.fd = bench->context->async_fd, .events = POLLIN};
+    CHECK(poll(&descriptor, 1, 0) == 0 && "that were all");
+    for (int i = 0; i < HANDLES - 1; i++)
+        ibv_ack_async_event(&events[i]);
+    for (int i = 1; i < HANDLES - 1; i++)
+        SUCCEEDS(ibv_destroy_qp(handles[i]));
+}
+
 void walk_extended_connections(void)
 {
     struct bench bench;
@@ -220,6 +257,7 @@ void walk_extended_connections(void)
     /* A target sends nothing, an initiator receives nothing. */
     CHECK(ibv_post_send(target, &send, &bad_send) != 0);
     CHECK(ibv_post_recv(initiator, &receive, &bad) != 0 && ibv_post_recv(target, &receive, &bad) != 0);
+    tells_each_handle(&bench, domain, &pair);
     pair_destroy(&pair);
     SUCCEEDS(ibv_destroy_srq(srq));
     SUCCEEDS(ibv_close_xrcd(domain));

@@ -25,6 +25,8 @@ static void *makes_and_destroys(void *unused)
         own.mr = ibv_reg_mr(own.pd, own.memory, 2 * BUFFER_BYTES,
                             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
         CHECK(own.mr);
+        /* What fails is told to a journal that all threads share. */
+        REFUSES(EINVAL, ibv_create_cq(own.context, -1, NULL, NULL, 0));
         struct pair pair = connected(&own, IBV_QPT_RC);
         fill(&own, (char)round);
         post_receive(&own, pair.qp[1], 1);
@@ -156,6 +158,7 @@ static void *asks(void *unused)
         struct ibv_device_attr device;
         union ibv_gid gid;
         SUCCEEDS(ibv_query_port(shared.context, 1, &port));
+        RETURNS(EINVAL, ibv_query_port(shared.context, 77, &port));
         SUCCEEDS(ibv_query_device(shared.context, &device));
         SUCCEEDS(ibv_query_gid(shared.context, 1, 0, &gid));
         CHECK(strlen(ibv_wc_status_str(IBV_WC_SUCCESS)) > 0);

@@ -20,7 +20,7 @@ const EAGER_POLLS: u32 = 200;
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// The loopback interface has one IPv6 address.
-const IPV6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+pub(super) const IPV6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 /// The third device.
 const IPV6_DEVICE: &str = "softroce2";
 
@@ -70,7 +70,7 @@ impl UdpBed {
     }
 }
 
-fn random_address() -> IpAddr {
+pub(super) fn random_address() -> IpAddr {
     let random = RandomState::new().build_hasher().finish().to_le_bytes();
     // 127.0.0.x is left to programs that people start by hand.
     IpAddr::V4(Ipv4Addr::new(

@@ -6,17 +6,22 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use conformance::beds::BedKind;
+use conformance::beds::{self, BedKind};
 use conformance::{Format, RunOptions};
 
 use crate::progress::Progress;
 
-/// Run the conformance suite on the embedded engine
+mod library;
+
+/// Run the conformance suite: on the embedded engine, or on a device of libibverbs
 #[derive(Args, Debug)]
 pub struct Conformance {
-    /// Where to run it: sim (virtual time) or udp (real sockets); both when left out
+    /// Where to run it: sim (virtual time), udp (real sockets), native (devices of libibverbs), dropin (softroce
+    /// through the C interface of its shared object); sim and udp when left out
     #[arg(long)]
     bed: Vec<BedKind>,
+    #[command(flatten)]
+    library: library::Options,
     /// Only cases whose id or title contains this
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
@@ -53,10 +58,22 @@ impl Conformance {
             format: self.format,
             capture: self.capture,
             seed: self.seed,
+            native: self.library.native()?,
             ..RunOptions::default()
         };
         if !self.bed.is_empty() {
             options.beds = self.bed;
+        } else if let Some(beds) = self.library.beds() {
+            options.beds = beds;
+        }
+        if options.beds.contains(&BedKind::DropIn) {
+            options.native.library = Some(library::drop_in()?);
+        }
+        for bed in &options.beds {
+            if let Err(failure) = beds::entries(*bed, &options.bed_options()) {
+                eprintln!("softroce: the bed {bed} cannot be had: {failure}");
+                return Ok(ExitCode::from(NOTHING_RAN));
+            }
         }
         let mut out = BufWriter::new(io::stdout().lock());
         if self.list {

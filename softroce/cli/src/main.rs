@@ -9,6 +9,7 @@ mod control;
 mod decode;
 mod device;
 mod devices;
+mod drill;
 mod endpoint;
 mod ladder;
 mod output;
@@ -44,6 +45,7 @@ enum Command {
     Pingpong(pingpong::Pingpong),
     Perf(perf::Perf),
     Conformance(conformance::Conformance),
+    Drill(drill::Drill),
 }
 
 /// Exit status for wrong use, as of the command line.
@@ -85,6 +87,7 @@ fn main() -> ExitCode {
         Command::Pingpong(pingpong) => pingpong.run().map(|()| ExitCode::SUCCESS),
         Command::Perf(perf) => perf.run().map(|()| ExitCode::SUCCESS),
         Command::Conformance(conformance) => conformance.run(),
+        Command::Drill(drill) => drill.run(),
     };
     done.unwrap_or_else(|error| {
         // Where nobody can be told, the status tells.

@@ -34,12 +34,14 @@ mod environment;
 mod explain;
 mod links;
 mod options;
+mod private;
 mod program;
 pub mod session;
 mod system_files;
 mod tree;
 
 pub use env::Env;
+pub use links::find_drop_in;
 
 /// Run an unmodified verbs program on softroce.
 #[derive(Args, Debug)]
@@ -71,22 +73,25 @@ impl Run {
     pub fn run(self) -> Result<ExitCode> {
         let (name, arguments) = self.program.split_first().context("no program was named")?;
         let Some(path) = program::find(name) else {
-            eprintln!(
-                "softroce: there is no program {} in PATH or at this place",
+            tell(&format!(
+                "softroce: there is no program {} in PATH or at this place\n",
                 name.display()
-            );
+            ));
             return Ok(ExitCode::from(NOT_FOUND));
         };
         if let Some(reason) = program::obstacle(&path)? {
-            eprintln!("softroce: {} cannot run on softroce: {reason}", path.display());
+            tell(&format!(
+                "softroce: {} cannot run on softroce: {reason}\n",
+                path.display()
+            ));
             return Ok(ExitCode::from(NOT_RUNNABLE));
         }
         if let Some(rival) = program::rival(&path) {
-            eprintln!(
-                "softroce: the path in {} (DT_RPATH) leads to {}; should it open libibverbs.so while it runs, it gets that one",
+            tell(&format!(
+                "softroce: the path in {} (DT_RPATH) leads to {}; should it open libibverbs.so while it runs, it gets that one\n",
                 path.display(),
                 rival.display()
-            );
+            ));
         }
         let time = self.options.timeout()?;
         let mut environment = Environment::new(&self.options)?;

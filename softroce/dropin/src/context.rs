@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 
+use softroce::EventHandle;
 use softroce::lock::{Mutex, MutexGuard};
 use verbs_api::{
     AsyncEvent, AsyncEventGuard, Context as _, Error, ErrorKind, EventKind, EventSource, Object, Refused,
@@ -41,15 +42,15 @@ struct ContextExtra {
 pub(crate) struct Shared {
     /// That opened the device.
     process: u32,
-    /// Queue pairs by number, and events taken but not acknowledged.
+    /// Handles of queue pairs, and events taken but not acknowledged.
     state: Mutex<State>,
     exports: Exports,
 }
 
 #[derive(Default)]
 struct State {
-    /// An XRC target may have several handles here; its events are told of the newest.
-    queue_pairs: HashMap<u32, Vec<Element>>,
+    /// An XRC target may have several, each with events of its own.
+    queue_pairs: HashMap<EventHandle, Element>,
     unacknowledged: Vec<(Element, c_int, AsyncEventGuard)>,
 }
 
@@ -77,26 +78,23 @@ impl Shared {
         self.state.lock()
     }
 
-    /// Events of the queue pair `qpn` are about `pointer` from now on.
-    pub(crate) fn add_qp(&self, qpn: u32, pointer: *mut ibv_qp) {
+    /// Events told to `handle` are about `pointer` from now on.
+    pub(crate) fn add_qp(&self, handle: EventHandle, pointer: *mut ibv_qp) {
         let mut state = self.lock();
-        let handles = state.queue_pairs.entry(qpn).or_default();
-        handles.push(Element(pointer as usize));
+        state.queue_pairs.insert(handle, Element(pointer as usize));
     }
 
-    /// The handle is gone; others of the same queue pair may remain.
-    pub(crate) fn remove_qp(&self, qpn: u32, pointer: *mut ibv_qp) {
+    /// The handle is gone.
+    pub(crate) fn remove_qp(&self, handle: EventHandle, pointer: *mut ibv_qp) {
         let mut state = self.lock();
-        if let Some(handles) = state.queue_pairs.get_mut(&qpn) {
-            handles.retain(|handle| *handle != Element(pointer as usize));
-            if handles.is_empty() {
-                state.queue_pairs.remove(&qpn);
-            }
+        // Another one may have come by its identity already.
+        if state.queue_pairs.get(&handle) == Some(&Element(pointer as usize)) {
+            state.queue_pairs.remove(&handle);
         }
     }
 
-    fn qp(&self, qpn: u32) -> Option<Element> {
-        self.lock().queue_pairs.get(&qpn)?.last().copied()
+    fn qp(&self, handle: EventHandle) -> Option<Element> {
+        self.lock().queue_pairs.get(&handle).copied()
     }
 }
 
@@ -287,9 +285,9 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_async_event(
         let (object, event) = unsafe { (object(context)?, place(event, "the event")?) };
         // SAFETY: the context is open.
         let extra = unsafe { extra(context) };
-        while let Some(guard) = object.async_event()? {
+        while let Some((guard, handle)) = object.async_event_and_handle()? {
             // An event of an object that is gone is no longer of interest.
-            let Some(element) = element_of(extra, guard.event()) else {
+            let Some(element) = element_of(extra, guard.event(), handle) else {
                 continue;
             };
             event.element = element.0 as *mut c_void;
@@ -306,9 +304,9 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_async_event(
     })
 }
 
-fn element_of(extra: &Shared, event: AsyncEvent) -> Option<Element> {
+fn element_of(extra: &Shared, event: AsyncEvent, handle: EventHandle) -> Option<Element> {
     match event.source {
-        EventSource::Qp(qpn) => extra.qp(qpn),
+        EventSource::Qp(_) => extra.qp(handle),
         // Our cookies are the objects' own addresses.
         EventSource::Cq(cookie) | EventSource::Srq(cookie) => Some(Element(cookie as usize)),
         EventSource::Port(port) => Some(Element(usize::from(port))),
@@ -358,23 +356,4 @@ pub(crate) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event)
         drop(guard);
         Ok(())
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_target_with_several_handles_is_found_until_the_last_one_is_gone() {
-        let extra = Shared::default();
-        let handles = [8, 16].map(|address| address as *mut ibv_qp);
-        for handle in handles {
-            extra.add_qp(7, handle);
-        }
-        assert!(extra.qp(7) == Some(Element(16)));
-        extra.remove_qp(7, handles[1]);
-        assert!(extra.qp(7) == Some(Element(8)));
-        extra.remove_qp(7, handles[0]);
-        assert!(extra.qp(7).is_none());
-    }
 }

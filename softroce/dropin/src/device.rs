@@ -109,6 +109,8 @@ impl Registry {
         if let Some(registry) = unsafe { current.as_ref() }.filter(|registry| registry.process == process) {
             return Ok(registry);
         }
+        // Before anything is handed from one thread to another.
+        softroce::announce::start();
         softroce_log::start()
             .map_err(|error| verbs_api::Error::invalid(format!("{}: {error}", softroce_log::VARIABLE)))?;
         softroce::journal::start();

@@ -1,6 +1,8 @@
 //! The border between C and Rust: no panic crosses it, and errors become what C expects.
 
 use std::ffi::c_int;
+use std::fmt;
+use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 
@@ -57,9 +59,9 @@ fn guarded<T>(verb: &str, body: impl FnOnce() -> Result<T>) -> Result<T, c_int> 
             Err(error.errno())
         }
         Err(_) => {
-            eprintln!(
-                "softroce: {verb}: an internal error, reported to the program as EIO; please report it"
-            );
+            tell(format_args!(
+                "{verb}: an internal error, reported to the program as EIO; please report it"
+            ));
             Err(libc::EIO)
         }
     }
@@ -67,7 +69,12 @@ fn guarded<T>(verb: &str, body: impl FnOnce() -> Result<T>) -> Result<T, c_int> 
 
 /// Tell the user why, in words: C has no place for them.
 pub(crate) fn explain(verb: &str, error: &Error) {
-    eprintln!("softroce: {verb}: {error}");
+    tell(format_args!("{verb}: {error}"));
+}
+
+/// One line on standard error, as far as that can be written to: it may be a full disk, or a pipe that nobody reads.
+fn tell(words: fmt::Arguments<'_>) {
+    let _ = std::io::stderr().write_all(format!("softroce: {words}\n").as_bytes());
 }
 
 /// For verbs that return a pointer: NULL and `errno`.

@@ -5,8 +5,9 @@ use std::mem::MaybeUninit;
 
 use verbs_api::{
     Error, PostError, QpType, QueuePair as _, RKey, RecvWr, RemoteAddr, Result, SendFlags, SendOp, SendWr,
+    Sge,
 };
-use verbs_sys::convert::sge_list;
+use verbs_sys::convert;
 use verbs_sys::*;
 
 use crate::datagram::AhHandle;
@@ -157,6 +158,28 @@ pub(crate) unsafe extern "C" fn post_send(
     })
 }
 
+/// No queue pair has room for more entries in a request. A larger number is wrong whatever the request is, and nothing
+/// must be read by it.
+const ENTRIES_MAX: c_int = 32;
+
+/// The entries of a request.
+///
+/// # Safety
+/// `list` is NULL or valid for `count` entries during `'a`, unless that is more than any queue pair takes.
+pub(crate) unsafe fn entries<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge]> {
+    if count > ENTRIES_MAX {
+        return Err(Error::invalid(format!(
+            "{count} scatter/gather entries; no queue has room for more than {ENTRIES_MAX}"
+        )));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { convert::sge_list(list, count) }.ok_or_else(|| {
+        Error::invalid(format!(
+            "the list of entries is NULL, misaligned, or its count {count} negative"
+        ))
+    })
+}
+
 /// The binding of a window, whose objects are locked meanwhile.
 ///
 /// # Safety
@@ -184,8 +207,7 @@ unsafe fn post_gathered(object: &Qp, request: &ibv_send_wr, walk: &Walk<ibv_send
     let mut bytes = [MaybeUninit::<u8>::uninit(); GATHERED_BYTES_MAX];
     let mut length = 0usize;
     // SAFETY: the caller's promise.
-    let sges = unsafe { sge_list(request.sg_list, request.num_sge) }
-        .ok_or_else(|| walk.refuse(0, bad_list(request.num_sge)))?;
+    let sges = unsafe { entries(request.sg_list, request.num_sge) }.map_err(|error| walk.refuse(0, error))?;
     for sge in sges {
         let part = sge.length as usize;
         if part == 0 {
@@ -215,20 +237,17 @@ unsafe fn post_gathered(object: &Qp, request: &ibv_send_wr, walk: &Walk<ibv_send
     walk.check(object.post_send(&[converted]))
 }
 
-fn bad_list(count: c_int) -> Error {
-    Error::invalid(format!(
-        "the list of entries is NULL, misaligned, or its count {count} negative"
-    ))
-}
-
 /// A request of ours that borrows from one of C's.
 ///
 /// # Safety
 /// The request, its entries, inline bytes, address handle and window are valid during `'a`.
 unsafe fn send_request<'a>(kind: QpType, request: &'a ibv_send_wr) -> Result<SendWr<'a, P>> {
-    // SAFETY: the caller's promise.
-    let sges =
-        unsafe { sge_list(request.sg_list, request.num_sge) }.ok_or_else(|| bad_list(request.num_sge))?;
+    let sges = match request.opcode {
+        // It has no data; programs leave these members as they are.
+        IBV_WR_LOCAL_INV => &[],
+        // SAFETY: the caller's promise.
+        _ => unsafe { entries(request.sg_list, request.num_sge) }?,
+    };
     // SAFETY: the caller's promise.
     let op = unsafe { operation(kind, request) }?;
     let payload = match request.send_flags & IBV_SEND_INLINE {
@@ -348,15 +367,15 @@ pub(crate) unsafe fn post_receives(
             walk.first_of_batch = next;
         }
         // SAFETY: the caller's promise.
-        match unsafe { sge_list(current.sg_list, current.num_sge) } {
-            Some(sges) => batch.push(RecvWr {
+        match unsafe { entries(current.sg_list, current.num_sge) } {
+            Ok(sges) => batch.push(RecvWr {
                 wr_id: current.wr_id,
                 sges,
             }),
-            None => {
+            Err(error) => {
                 let before = batch.length;
                 walk.check(post(batch.take()))?;
-                return Err(walk.refuse(before, bad_list(current.num_sge)));
+                return Err(walk.refuse(before, error));
             }
         }
         if batch.is_full() {

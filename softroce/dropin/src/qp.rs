@@ -129,9 +129,10 @@ fn hand_out(context: *mut ibv_context, mut c: ibv_qp_ex, qp: Qp, sq_sig: SqSigTy
         sq_sig,
         builder: Builder::default(),
     };
+    let handle = qp.event_handle();
     let pointer = ExHandle::hand_out(c, qp, extra).cast::<ibv_qp>();
     // SAFETY: the context is open while a queue pair on it lives.
-    unsafe { context::extra(context) }.add_qp(qpn, pointer);
+    unsafe { context::extra(context) }.add_qp(handle, pointer);
     pointer
 }
 
@@ -315,12 +316,12 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     number("ibv_destroy_qp", || {
         // SAFETY: the caller's promise.
         unsafe {
-            let qpn = QpHandle::object(qp, "the queue pair")?.qpn();
+            let handle = QpHandle::object(qp, "the queue pair")?.event_handle();
             let context = (*qp).context;
             ExHandle::destroy(qp.cast(), "the queue pair", |object| {
                 object.destroy()?;
                 // Before the pointer dangles: no later event may name it.
-                context::extra(context).remove_qp(qpn, qp);
+                context::extra(context).remove_qp(handle, qp);
                 Ok(())
             })
         }

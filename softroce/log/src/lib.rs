@@ -110,7 +110,10 @@ pub fn start() -> Result<(), UnknownLevel> {
         .with_max_level(level(std::env::var_os(VARIABLE).unwrap_or_default())?.filter())
         .with_writer(io::stderr)
         .without_time()
-        .with_target(false)
+        // Words of a library in a program that knows nothing of it: they say whose they are.
+        .with_target(true)
+        // A full disk or a pipe that nobody reads is no reason to panic.
+        .log_internal_errors(false)
         .finish();
     let _ = tracing::subscriber::set_global_default(subscriber);
     Ok(())

@@ -3,14 +3,18 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use e2e::peer::{Line, Path, Role, crowd, group, incast, interop, passive, pulse, scale};
+use e2e::peer::loss::{Loss, Lossy};
+use e2e::peer::{Line, Path, Role, crowd, group, incast, interop, matrix, passive, pulse, scale};
 use serde_json::{Map, Value, json};
-use softroce::{Device, Options, Softroce};
-use verbs_api::Provider;
+use softroce::{
+    Capture, Device, Fabric, MonotonicClock, Options, ProgressMode, Softroce, Tap, UdpFabric, UdpOptions,
+};
+use verbs_api::{Mtu, Provider};
 use verbs_native::Native;
 
 #[derive(Parser, Debug)]
@@ -18,6 +22,9 @@ struct Cli {
     /// Whose verbs to use
     #[arg(long, value_enum, default_value = "softroce")]
     provider: Chosen,
+    /// The device, by default the provider's first
+    #[arg(long)]
+    device: Option<String>,
     #[command(subcommand)]
     part: Part,
 }
@@ -34,6 +41,20 @@ enum Chosen {
 enum Part {
     /// Every operation with the kernel's rxe, or with another process of this program
     Interop(Meeting),
+    /// Every operation, size and trouble between two ends of any providers, with a verdict for each case
+    Matrix {
+        #[command(flatten)]
+        meeting: Meeting,
+        /// The listener: path MTU in bytes
+        #[arg(long, default_value = "1024", value_parser = mtu)]
+        mtu: Mtu,
+        /// The listener: ACK timeout exponent
+        #[arg(long, default_value_t = 20)]
+        timeout: u8,
+        /// The listener: only cases with this in their name
+        #[arg(long)]
+        only: Option<String>,
+    },
     /// One small message forth and back each few milliseconds
     Pulse {
         #[command(flatten)]
@@ -152,6 +173,7 @@ fn main() -> ExitCode {
 fn run(cli: &Cli) -> Result<()> {
     let (meeting, callers) = match &cli.part {
         Part::Interop(meeting)
+        | Part::Matrix { meeting, .. }
         | Part::Pulse { meeting, .. }
         | Part::Passive { meeting, .. }
         | Part::Words { meeting, .. }
@@ -160,7 +182,19 @@ fn run(cli: &Cli) -> Result<()> {
         Part::Incast { meeting, sources, .. } => (meeting, *sources),
         Part::Group { meeting, members, .. } => (meeting, *members),
     };
-    let (role, lines) = meeting.meet(callers)?;
+    let (role, mut lines) = meeting.meet(callers)?;
+    if let Part::Matrix {
+        mtu, timeout, only, ..
+    } = &cli.part
+    {
+        let line = lines.first_mut().context("nobody called")?;
+        let setting = matrix::Setting {
+            mtu: *mtu,
+            timeout: *timeout,
+            only: only.clone(),
+        };
+        return play_matrix(cli, role, line, &setting);
+    }
     match cli.provider {
         Chosen::Softroce => {
             let address = lines.first().context("nobody called")?.local_ip()?;
@@ -184,6 +218,7 @@ fn play<P: Provider>(
 ) -> Result<()> {
     let line = lines.first_mut().context("nobody called")?;
     let mut found = match (part, role) {
+        (Part::Matrix { .. }, _) => bail!("the matrix has an opening of its own"),
         (Part::Interop(_), _) => {
             let sent_twice = || counters()["retransmitted_bytes"].as_u64().unwrap_or(0);
             interop::converse(provider, line, role, &sent_twice).map(|()| json!({}))
@@ -234,6 +269,69 @@ fn play<P: Provider>(
     found["counters"] = counters();
     println!("{found}");
     Ok(())
+}
+
+/// Plays the matrix: on the embedded card with a fabric that loses packets on demand.
+fn play_matrix(cli: &Cli, role: Role, line: &mut Line, setting: &matrix::Setting) -> Result<()> {
+    let name = cli.device.as_deref();
+    let summary = match cli.provider {
+        Chosen::Softroce => {
+            let loss = Loss::default();
+            let device = lossy_device(line.local_ip()?, &loss)?;
+            let all = || match counters(&device) {
+                Value::Object(all) => all
+                    .into_iter()
+                    .map(|(name, count)| (name, count.as_u64().unwrap_or(0)))
+                    .collect(),
+                _ => matrix::Counters::new(),
+            };
+            let instruments = matrix::Instruments {
+                kind: matrix::Kind::Softroce,
+                counters: &all,
+                loss: Some(&loss),
+            };
+            let provider = Softroce::from_devices(vec![device.clone()]);
+            matrix::converse(&provider, name, line, role, setting, &instruments)
+        }
+        Chosen::Native => {
+            let provider = Native::new()?;
+            let first = || Some(provider.devices().ok()?.first()?.name.clone());
+            let device = cli.device.clone().or_else(first);
+            let device = device.context("libibverbs shows no device")?;
+            let instruments = matrix::Instruments {
+                kind: matrix::Kind::Rxe,
+                counters: &|| matrix::hardware_counters(&device),
+                loss: None,
+            };
+            matrix::converse(&provider, name, line, role, setting, &instruments)
+        }
+    }?;
+    println!("{summary}");
+    Ok(())
+}
+
+fn lossy_device(address: IpAddr, loss: &Loss) -> Result<Device> {
+    let options = Options::from_env()?;
+    let mut udp = UdpOptions::new(address);
+    udp.receive_buffer_bytes = Some(options.receive_buffer_bytes);
+    let clock = Arc::new(MonotonicClock);
+    let lossy = Lossy::new(UdpFabric::open(&udp)?, loss.clone());
+    let fabric: Box<dyn Fabric> = match &options.capture {
+        Some(path) => Box::new(Tap::new(lossy, Capture::create(path, clock.clone())?)),
+        None => Box::new(lossy),
+    };
+    let seed = options.seed.unwrap_or_else(|| u64::from(std::process::id()));
+    Ok(Device::try_new(
+        "softroce0",
+        fabric,
+        clock,
+        ProgressMode::Auto,
+        seed,
+    )?)
+}
+
+fn mtu(bytes: &str) -> Result<Mtu> {
+    Mtu::from_bytes(bytes.parse()?).with_context(|| format!("{bytes} is no path MTU"))
 }
 
 fn path(timeout: u8, retry_cnt: u8) -> Path {

@@ -1,26 +1,47 @@
 //! An open device.
 
 use std::ffi::c_int;
-use std::mem::{MaybeUninit, offset_of};
-use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::{Arc, OnceLock};
 
 use verbs_api::{
-    AsyncEvent, AsyncEventGuard, Capabilities, CqInit, DeviceAttr, Error, EventKind, EventSource, Gid,
-    GidEntry, GidType, Object, PortAttr, Refused, Result,
+    AsyncEventGuard, Capabilities, CqInit, DeviceAttr, GidEntry, Object, PortAttr, Refused, Result,
 };
-use verbs_sys::convert::{device_attr_from_c, gid_entry_from_c, port_attr_from_c};
 use verbs_sys::*;
 
-use crate::library::{Library, check, last_error};
-use crate::raw::{Raw, sole_owner};
-use crate::{Channel, Cq, Native, Pd};
+use crate::library::{Library, last_error};
+use crate::probe::Probed;
+use crate::raw::{Objects, Raw, destroy_shared};
+use crate::{Channel, Cq, Dm, Interface, Native, Pd, Qp, XrcDomain, query};
 
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) raw: Raw<ibv_context>,
     pub(crate) library: Arc<Library>,
+    pub(crate) interface: Interface,
+    /// What exists on it.
+    pub(crate) objects: Arc<Objects>,
     name: String,
+    pub(crate) transport: Transport,
+    provider: Native,
+    probed: OnceLock<Arc<Probed>>,
+}
+
+impl Inner {
+    pub(crate) fn as_ptr(&self) -> *mut ibv_context {
+        self.raw.as_ptr()
+    }
+}
+
+/// What carries a device's messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// InfiniBand, or RoCE.
+    InfiniBand,
+    /// iWARP. Its queue pairs are connected by the connection manager only.
+    Iwarp,
+    /// Something else.
+    Other,
 }
 
 /// An open device.
@@ -46,88 +67,72 @@ pub(crate) fn set_nonblocking(fd: c_int) -> Result<()> {
 }
 
 impl Context {
-    pub(crate) fn open(library: &Arc<Library>, device: *mut ibv_device, name: &str) -> Result<Context> {
-        // SAFETY: the device is in a live list; the context is ours from here on.
-        let raw = unsafe {
-            Raw::new(
-                "opening an RDMA device",
-                (library.ibv_open_device)(device),
-                library.ibv_close_device,
-            )?
+    pub(crate) fn open(provider: &Native, device: *mut ibv_device, name: &str) -> Result<Context> {
+        let library = &provider.library;
+        let (open, close) = (library.ibv_open_device()?, library.ibv_close_device()?);
+        // SAFETY: the device is in a live list.
+        let transport = match unsafe { (*device).transport_type } {
+            IBV_TRANSPORT_IB => Transport::InfiniBand,
+            IBV_TRANSPORT_IWARP => Transport::Iwarp,
+            _ => Transport::Other,
         };
+        // SAFETY: the device is in a live list; the context is ours from here on.
+        let raw = unsafe { Raw::new("device context", &Arc::default(), open(device), close, ())? };
         // SAFETY: the context is alive.
         set_nonblocking(unsafe { (*raw.as_ptr()).async_fd })?;
         Ok(Context(Arc::new(Inner {
             raw,
             library: library.clone(),
+            interface: provider.interface,
+            objects: Arc::default(),
             name: name.into(),
+            transport,
+            provider: provider.clone(),
+            probed: OnceLock::new(),
         })))
     }
 
-    fn as_ptr(&self) -> *mut ibv_context {
-        self.0.raw.as_ptr()
+    pub(crate) fn as_ptr(&self) -> *mut ibv_context {
+        self.0.as_ptr()
     }
 
-    /// `query_port` of the second table, where there is one that reaches so far.
-    fn query_port_op(
-        &self,
-    ) -> Option<unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int> {
-        let context = self.as_ptr();
-        // SAFETY: the context is alive. When it says that it is the tail of the larger struct, that struct lies before
-        // it, `sz` at its fixed place; the operation is read only when `sz` covers it.
-        unsafe {
-            if (*context).abi_compat != ibv_context::EXTENDED {
-                return None;
-            }
-            let extended = context
-                .byte_sub(offset_of!(verbs_context, context))
-                .cast::<verbs_context>();
-            let size = (&raw const (*extended).sz).read();
-            if size < verbs_context::reach(offset_of!(verbs_context, query_port)) {
-                return None;
-            }
-            (&raw const (*extended).query_port).read()
-        }
+    /// What carries its messages.
+    pub fn transport(&self) -> Transport {
+        self.0.transport
     }
 
-    fn gid_table_one_by_one(&self) -> Result<Vec<GidEntry>> {
-        let ports = verbs_api::Context::query_device(self)?.phys_port_cnt;
-        let mut entries = Vec::new();
-        for port in 1..=ports {
-            for index in 0..verbs_api::Context::query_port(self, port)?.gid_tbl_len {
-                let mut gid = ibv_gid::default();
-                // SAFETY: the context is alive, `gid` a valid place.
-                let result =
-                    unsafe { (self.0.library.ibv_query_gid)(self.as_ptr(), port, index as c_int, &mut gid) };
-                if result == 0 && gid != ibv_gid::default() {
-                    let gid = Gid(gid.raw);
-                    entries.push(GidEntry {
-                        gid,
-                        index,
-                        port,
-                        gid_type: GidType::Ib,
-                        interface_index: 0,
-                    });
-                }
+    /// The objects that exist on it, in words; `None` when there are none.
+    pub fn objects(&self) -> Option<String> {
+        self.0.objects.describe()
+    }
+
+    /// What the device can do, found out by trying, once for each device of a provider.
+    pub(crate) fn probed(&self) -> Arc<Probed> {
+        let probe = || {
+            let known =
+                |map: &mut std::collections::HashMap<String, Arc<Probed>>| map.get(&self.0.name).cloned();
+            let lock = || {
+                self.0
+                    .provider
+                    .probed
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner)
+            };
+            if let Some(probed) = known(&mut lock()) {
+                return probed;
             }
-        }
-        Ok(entries)
+            let probed = Arc::new(Probed::find_out(self));
+            lock().insert(self.0.name.clone(), probed.clone());
+            probed
+        };
+        self.0.probed.get_or_init(probe).clone()
     }
 }
 
 impl Object for Context {
     fn destroy(self) -> Result<(), Refused<Self>> {
-        let inner = sole_owner(self.0, "device").map_err(|refused| Refused {
+        destroy_shared(self.0, "device", |inner| inner.raw.destroy()).map_err(|refused| Refused {
             object: Context(refused.object),
-            error: refused.error,
-        })?;
-        let Inner { raw, library, name } = inner;
-        raw.destroy().map_err(|refused| Refused {
-            object: Context(Arc::new(Inner {
-                raw: refused.object,
-                library,
-                name,
-            })),
             error: refused.error,
         })
     }
@@ -141,78 +146,35 @@ impl verbs_api::Context for Context {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            qp_rc: true,
-            qp_uc: true,
-            resize_cq: true,
-            ..Capabilities::default()
-        }
+        self.probed().capabilities
     }
 
     fn query_device(&self) -> Result<DeviceAttr> {
-        let mut attr = MaybeUninit::<ibv_device_attr>::zeroed();
-        // SAFETY: the context is alive, `attr` a valid place.
-        check("querying the device", unsafe {
-            (self.0.library.ibv_query_device)(self.as_ptr(), attr.as_mut_ptr())
-        })?;
-        // SAFETY: zeroed at least, and filled in by the library.
-        let mut out = device_attr_from_c(unsafe { attr.assume_init_ref() });
-        // SAFETY: the context is alive.
-        out.num_comp_vectors = unsafe { (*self.as_ptr()).num_comp_vectors }
-            .try_into()
-            .unwrap_or(1);
-        Ok(out)
+        let max_inline_data = self.probed().max_inline_data;
+        Ok(DeviceAttr {
+            max_inline_data,
+            ..query::device(self)?
+        })
     }
 
     fn query_port(&self, port: u8) -> Result<PortAttr> {
-        // Zeroed and with room to spare: the exported function fills in the older, shorter struct.
-        let mut attr = MaybeUninit::<ibv_port_attr>::zeroed();
-        let context = self.as_ptr();
-        let result = match self.query_port_op() {
-            // SAFETY: the context is alive, `attr` has the length that is passed.
-            Some(query) => unsafe { query(context, port, attr.as_mut_ptr(), size_of::<ibv_port_attr>()) },
-            // SAFETY: as above.
-            None => unsafe { (self.0.library.ibv_query_port)(context, port, attr.as_mut_ptr()) },
-        };
-        check("querying a port", result)?;
-        // SAFETY: zeroed at least, and filled in by the library.
-        Ok(port_attr_from_c(unsafe { attr.assume_init_ref() }))
+        query::port(self, port)
     }
 
     fn gid_table(&self) -> Result<Vec<GidEntry>> {
-        const ENTRIES_MAX: usize = 1024;
-        let Some(query) = self.0.library.query_gid_table else {
-            return self.gid_table_one_by_one();
-        };
-        let mut entries: Vec<ibv_gid_entry> = Vec::with_capacity(ENTRIES_MAX);
-        // SAFETY: there is room for the entries that are asked for.
-        let count = unsafe {
-            query(
-                self.as_ptr(),
-                entries.as_mut_ptr(),
-                ENTRIES_MAX,
-                0,
-                size_of::<ibv_gid_entry>(),
-            )
-        };
-        if count < 0 {
-            return Err(Error::system(
-                "querying the GID table",
-                std::io::Error::from_raw_os_error(-i32::try_from(count).unwrap_or(-libc::EIO)),
-            ));
-        }
-        // SAFETY: the library has filled in that many.
-        unsafe { entries.set_len((count as usize).min(ENTRIES_MAX)) };
-        Ok(entries.iter().filter_map(gid_entry_from_c).collect())
+        query::gid_table(self)
+    }
+
+    fn query_gid(&self, port: u8, index: u32) -> Result<GidEntry> {
+        query::gid(self, port, index)
     }
 
     fn query_pkey(&self, port: u8, index: u16) -> Result<u16> {
-        let mut pkey = 0;
-        // SAFETY: the context is alive, `pkey` a valid place.
-        let result =
-            unsafe { (self.0.library.ibv_query_pkey)(self.as_ptr(), port, c_int::from(index), &mut pkey) };
-        check("querying a P_Key", result)?;
-        Ok(u16::from_be(pkey))
+        query::pkey(self, port, index)
+    }
+
+    fn clock_ns(&self) -> Result<u64> {
+        query::clock_ns(self)
     }
 
     fn alloc_pd(&self) -> Result<Pd> {
@@ -227,69 +189,24 @@ impl verbs_api::Context for Context {
         Cq::create(self, init)
     }
 
+    fn open_xrc_domain(&self, fd: Option<RawFd>) -> Result<XrcDomain> {
+        XrcDomain::open(self, fd)
+    }
+
+    fn alloc_dm(&self, length: usize, log_align: u32) -> Result<Dm> {
+        Dm::alloc(self, length, log_align)
+    }
+
+    fn open_qp(&self, domain: &XrcDomain, qpn: u32) -> Result<Qp> {
+        Qp::open_target(self, domain, qpn)
+    }
+
     fn async_event(&self) -> Result<Option<AsyncEventGuard>> {
-        let mut event = ibv_async_event {
-            element: std::ptr::null_mut(),
-            event_type: 0,
-        };
-        // SAFETY: the context is alive, `event` a valid place.
-        if unsafe { (self.0.library.ibv_get_async_event)(self.as_ptr(), &mut event) } != 0 {
-            let error = last_error("taking an asynchronous event");
-            return if error.errno() == libc::EAGAIN {
-                Ok(None)
-            } else {
-                Err(error)
-            };
-        }
-        let pending = PendingEvent {
-            event,
-            inner: self.0.clone(),
-        };
-        let kind = EventKind::from_code(event.event_type as u32).unwrap_or(EventKind::DeviceFatal);
-        let source = event_source(&event, kind);
-        Ok(Some(AsyncEventGuard::new(
-            AsyncEvent { kind, source },
-            move || pending.acknowledge(),
-        )))
+        crate::events::take(&self.0)
     }
 
     fn async_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor lives as long as the context, which `self` keeps alive.
         unsafe { BorrowedFd::borrow_raw((*self.as_ptr()).async_fd) }
-    }
-}
-
-struct PendingEvent {
-    event: ibv_async_event,
-    inner: Arc<Inner>,
-}
-
-// SAFETY: an event may be acknowledged from any thread.
-unsafe impl Send for PendingEvent {}
-
-impl PendingEvent {
-    fn acknowledge(mut self) {
-        // SAFETY: an object with events not acknowledged cannot be destroyed, so that it is alive.
-        unsafe { (self.inner.library.ibv_ack_async_event)(&mut self.event) }
-    }
-}
-
-fn event_source(event: &ibv_async_event, kind: EventKind) -> EventSource {
-    use EventKind::*;
-    // SAFETY: the kind says what the element is, and an object with events not acknowledged is alive.
-    unsafe {
-        match kind {
-            QpFatal | QpReqErr | QpAccessErr | CommEst | SqDrained | PathMig | PathMigErr
-            | QpLastWqeReached => EventSource::Qp((*event.element.cast::<ibv_qp>()).qp_num),
-            CqErr => EventSource::Cq((*event.element.cast::<ibv_cq>()).cq_context as u64),
-            SrqErr | SrqLimitReached => {
-                EventSource::Srq((*event.element.cast::<ibv_srq>()).srq_context as u64)
-            }
-            PortActive | PortErr | LidChange | PkeyChange | SmChange | ClientReregister | GidChange => {
-                // The union holds an `int` here.
-                EventSource::Port((event.element as usize as u32) as u8)
-            }
-            DeviceFatal | WqFatal => EventSource::Device,
-        }
     }
 }

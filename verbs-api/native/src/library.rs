@@ -13,38 +13,48 @@ use crate::DropIn;
 /// Exported by softroce's drop-in alone.
 const DROP_IN_MARK: &CStr = c"softroce_dropin";
 
+/// Without these there is nothing to start with, so that a library without them is no libibverbs.
+const ESSENTIAL: [&str; 4] = [
+    "ibv_get_device_list",
+    "ibv_free_device_list",
+    "ibv_open_device",
+    "ibv_close_device",
+];
+
 macro_rules! functions {
     ($($name:ident: fn($($argument:ty),*) $(-> $result:ty)?,)*) => {
-        /// The functions. The library stays open for the life of the process: it may have started threads.
+        /// The functions that the library has. It stays open for the life of the process: it may have started threads.
         #[derive(Clone, Copy)]
         pub(crate) struct Library {
-            $(pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
-            pub(crate) query_gid_table: Option<QueryGidTable>,
+            $($name: Option<unsafe extern "C" fn($($argument),*) $(-> $result)?>,)*
         }
 
         impl Library {
-            fn load(handle: Handle) -> Result<Library> {
-                Ok(Library {
+            fn load(handle: Handle) -> Library {
+                Library {
                     $(
-                        // SAFETY: the function of this name has this type by libibverbs' ABI.
-                        $name: unsafe {
-                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(
-                                handle.symbol(stringify!($name))?,
-                            )
-                        },
+                        $name: handle.find(stringify!($name)).map(|symbol| {
+                            // SAFETY: the function of this name has this type by libibverbs' ABI.
+                            unsafe {
+                                std::mem::transmute::<
+                                    *mut c_void,
+                                    unsafe extern "C" fn($($argument),*) $(-> $result)?,
+                                >(symbol)
+                            }
+                        }),
                     )*
-                    query_gid_table: handle.symbol("_ibv_query_gid_table").ok().map(|symbol| {
-                        // SAFETY: as above.
-                        unsafe { std::mem::transmute::<*mut c_void, QueryGidTable>(symbol) }
-                    }),
-                })
+                }
             }
+
+            $(
+                /// The function, or `Unsupported` with its name.
+                pub(crate) fn $name(&self) -> Result<unsafe extern "C" fn($($argument),*) $(-> $result)?> {
+                    self.$name.ok_or_else(|| Error::unsupported(concat!(stringify!($name), ", which this libibverbs lacks,")))
+                }
+            )*
         }
     };
 }
-
-/// Absent before rdma-core 32.
-type QueryGidTable = unsafe extern "C" fn(*mut ibv_context, *mut ibv_gid_entry, usize, u32, usize) -> isize;
 
 functions! {
     ibv_get_device_list: fn(*mut c_int) -> *mut *mut ibv_device,
@@ -56,6 +66,8 @@ functions! {
     ibv_query_device: fn(*mut ibv_context, *mut ibv_device_attr) -> c_int,
     ibv_query_port: fn(*mut ibv_context, u8, *mut ibv_port_attr) -> c_int,
     ibv_query_gid: fn(*mut ibv_context, u8, c_int, *mut ibv_gid) -> c_int,
+    _ibv_query_gid_table: fn(*mut ibv_context, *mut ibv_gid_entry, usize, u32, usize) -> isize,
+    _ibv_query_gid_ex: fn(*mut ibv_context, u32, u32, *mut ibv_gid_entry, u32, usize) -> c_int,
     ibv_query_pkey: fn(*mut ibv_context, u8, c_int, *mut u16) -> c_int,
     ibv_get_async_event: fn(*mut ibv_context, *mut ibv_async_event) -> c_int,
     ibv_ack_async_event: fn(*mut ibv_async_event),
@@ -63,6 +75,7 @@ functions! {
     ibv_dealloc_pd: fn(*mut ibv_pd) -> c_int,
     ibv_reg_mr: fn(*mut ibv_pd, *mut c_void, usize, c_int) -> *mut ibv_mr,
     ibv_reg_mr_iova2: fn(*mut ibv_pd, *mut c_void, usize, u64, c_uint) -> *mut ibv_mr,
+    ibv_rereg_mr: fn(*mut ibv_mr, c_int, *mut ibv_pd, *mut c_void, usize, c_int) -> c_int,
     ibv_dereg_mr: fn(*mut ibv_mr) -> c_int,
     ibv_create_comp_channel: fn(*mut ibv_context) -> *mut ibv_comp_channel,
     ibv_destroy_comp_channel: fn(*mut ibv_comp_channel) -> c_int,
@@ -71,12 +84,21 @@ functions! {
     ibv_destroy_cq: fn(*mut ibv_cq) -> c_int,
     ibv_get_cq_event: fn(*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int,
     ibv_ack_cq_events: fn(*mut ibv_cq, c_uint),
+    ibv_create_srq: fn(*mut ibv_pd, *mut ibv_srq_init_attr) -> *mut ibv_srq,
+    ibv_modify_srq: fn(*mut ibv_srq, *mut ibv_srq_attr, c_int) -> c_int,
+    ibv_query_srq: fn(*mut ibv_srq, *mut ibv_srq_attr) -> c_int,
+    ibv_destroy_srq: fn(*mut ibv_srq) -> c_int,
     ibv_create_qp: fn(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp,
+    ibv_qp_to_qp_ex: fn(*mut ibv_qp) -> *mut ibv_qp_ex,
     ibv_modify_qp: fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int,
     ibv_query_qp: fn(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int,
+    ibv_query_qp_data_in_order: fn(*mut ibv_qp, c_int, u32) -> c_int,
     ibv_destroy_qp: fn(*mut ibv_qp) -> c_int,
     ibv_attach_mcast: fn(*mut ibv_qp, *const ibv_gid, u16) -> c_int,
     ibv_detach_mcast: fn(*mut ibv_qp, *const ibv_gid, u16) -> c_int,
+    ibv_create_ah: fn(*mut ibv_pd, *mut ibv_ah_attr) -> *mut ibv_ah,
+    ibv_create_ah_from_wc: fn(*mut ibv_pd, *mut ibv_wc, *mut ibv_grh, u8) -> *mut ibv_ah,
+    ibv_destroy_ah: fn(*mut ibv_ah) -> c_int,
 }
 
 impl std::fmt::Debug for Library {
@@ -88,7 +110,7 @@ impl std::fmt::Debug for Library {
 impl Library {
     pub(crate) fn open(path: &Path, drop_in: DropIn) -> Result<Arc<Library>> {
         let handle = Handle::open(path)?;
-        if drop_in == DropIn::Refused && handle.find(DROP_IN_MARK).is_some() {
+        if drop_in == DropIn::Refused && handle.find_c(DROP_IN_MARK).is_some() {
             return Err(Error::new(
                 ErrorKind::NotFound,
                 format!(
@@ -98,7 +120,13 @@ impl Library {
                 ),
             ));
         }
-        Library::load(handle).map(Arc::new)
+        if let Some(name) = ESSENTIAL.iter().find(|name| handle.find(name).is_none()) {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("{} has no function {name}: it is no libibverbs", path.display()),
+            ));
+        }
+        Ok(Arc::new(Library::load(handle)))
     }
 }
 
@@ -132,22 +160,15 @@ impl Handle {
         Ok(Handle(handle))
     }
 
-    fn find(self, name: &CStr) -> Option<*mut c_void> {
+    fn find(self, name: &str) -> Option<*mut c_void> {
+        let c_name = CString::new(name).expect("names of functions hold no zero byte");
+        self.find_c(&c_name)
+    }
+
+    fn find_c(self, name: &CStr) -> Option<*mut c_void> {
         // SAFETY: the handle is open and the name a C string.
         let symbol = unsafe { libc::dlsym(self.0, name.as_ptr()) };
         (!symbol.is_null()).then_some(symbol)
-    }
-
-    fn symbol(self, name: &str) -> Result<*mut c_void> {
-        let c_name = CString::new(name).expect("names of functions hold no zero byte");
-        self.find(&c_name).ok_or_else(|| {
-            Error::new(
-                ErrorKind::NotFound,
-                format!(
-                    "the library has no function {name}: it is older than rdma-core 26, or no libibverbs"
-                ),
-            )
-        })
     }
 }
 
@@ -177,6 +198,11 @@ fn error(what: &str, errno: i32) -> Error {
         libc::EBUSY => " (another object still uses it)",
         _ => "",
     };
+    // Drivers say ENOSYS too when they lack an operation.
+    let kind = match errno {
+        libc::ENOSYS => ErrorKind::Unsupported,
+        errno => ErrorKind::from_errno(errno),
+    };
     let text = std::io::Error::from_raw_os_error(errno);
-    Error::new(ErrorKind::from_errno(errno), format!("{what}: {text}{hint}"))
+    Error::new(kind, format!("{what}: {text}{hint}"))
 }

@@ -189,8 +189,3 @@ mirror! {
         pd_context: *mut c_void,
     }
 }
-
-pub const IBV_QP_INIT_ATTR_PD: u32 = 1;
-pub const IBV_QP_INIT_ATTR_XRCD: u32 = 1 << 1;
-pub const IBV_QP_INIT_ATTR_CREATE_FLAGS: u32 = 1 << 2;
-pub const IBV_QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;

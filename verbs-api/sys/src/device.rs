@@ -204,6 +204,3 @@ mirror! {
         refcnt: c_int,
     }
 }
-
-pub const IBV_NODE_CA: c_int = 1;
-pub const IBV_TRANSPORT_IB: c_int = 0;

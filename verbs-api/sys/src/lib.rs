@@ -11,6 +11,7 @@
 #![allow(non_camel_case_types, non_snake_case, missing_docs)]
 
 mod attr;
+mod constants;
 mod context;
 pub mod convert;
 mod device;
@@ -19,6 +20,7 @@ mod object;
 mod work;
 
 pub use attr::*;
+pub use constants::*;
 pub use context::*;
 pub use device::*;
 pub use mirror::{Mirror, mirrors};

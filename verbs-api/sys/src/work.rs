@@ -128,18 +128,3 @@ pub struct ibv_send_wr_tso {
     pub hdr_sz: u16,
     pub mss: u16,
 }
-
-pub const IBV_WR_RDMA_WRITE: c_int = 0;
-pub const IBV_WR_RDMA_WRITE_WITH_IMM: c_int = 1;
-pub const IBV_WR_SEND: c_int = 2;
-pub const IBV_WR_SEND_WITH_IMM: c_int = 3;
-pub const IBV_WR_RDMA_READ: c_int = 4;
-pub const IBV_WR_ATOMIC_CMP_AND_SWP: c_int = 5;
-pub const IBV_WR_ATOMIC_FETCH_AND_ADD: c_int = 6;
-pub const IBV_WR_LOCAL_INV: c_int = 7;
-pub const IBV_WR_BIND_MW: c_int = 8;
-pub const IBV_WR_SEND_WITH_INV: c_int = 9;
-pub const IBV_WR_FLUSH: c_int = 14;
-pub const IBV_WR_ATOMIC_WRITE: c_int = 15;
-
-pub const IBV_SEND_INLINE: c_uint = 1 << 3;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::mem::offset_of;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use verbs_sys::*;
 
@@ -165,7 +166,9 @@ fn nested() -> Vec<(&'static str, &'static str, usize)> {
 
 /// Compile and run `source` with the C compiler; what it printed, or the compiler's complaints.
 fn compile_and_run(source: &str) -> Result<String, String> {
-    let dir = std::env::temp_dir().join(format!("softroce-layout-{}", std::process::id()));
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let run = RUNS.fetch_add(1, Ordering::Relaxed);
+    let dir = std::env::temp_dir().join(format!("softroce-layout-{}-{run}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("a temporary directory");
     let (c_file, program) = (dir.join("probe.c"), dir.join("probe"));
     std::fs::File::create(&c_file)
@@ -248,4 +251,46 @@ fn every_mirror_has_the_layout_of_the_installed_headers() {
         );
     }
     println!("{} members compared", members.len());
+}
+
+/// Constants that the headers of rdma-core 44 do not have yet.
+const CONSTANTS_NEWER_THAN_SOME: [&str; 4] = [
+    "IBV_WR_FLUSH",
+    "IBV_WR_ATOMIC_WRITE",
+    "IBV_QP_EX_WITH_FLUSH",
+    "IBV_QP_EX_WITH_ATOMIC_WRITE",
+];
+
+fn values_in_c(names: &[&str]) -> Result<String, String> {
+    let mut source = String::from("#include <stdio.h>\n#include <infiniband/verbs.h>\nint main(void) {\n");
+    for name in names {
+        source.push_str(&format!("printf(\"{name} %lld\\n\", (long long)({name}));\n"));
+    }
+    source.push_str("return 0; }\n");
+    compile_and_run(&source)
+}
+
+#[test]
+fn every_constant_has_the_value_of_the_installed_headers() {
+    if let Err(reason) = compile_and_run("#include <infiniband/verbs.h>\nint main(void) { return 0; }\n") {
+        println!(
+            "skipped: <infiniband/verbs.h> (package libibverbs-dev) or a C compiler is missing: {reason}"
+        );
+        return;
+    }
+    let all: Vec<&str> = CONSTANTS.iter().map(|(name, _)| *name).collect();
+    let output = values_in_c(&all).unwrap_or_else(|_| {
+        let old: Vec<&str> = all
+            .iter()
+            .copied()
+            .filter(|name| !CONSTANTS_NEWER_THAN_SOME.contains(name))
+            .collect();
+        values_in_c(&old).expect("the constants that all headers have")
+    });
+    let ours: BTreeMap<&str, i64> = CONSTANTS.iter().copied().collect();
+    for line in output.lines() {
+        let (name, value) = line.split_once(' ').expect("name and number");
+        assert_eq!(value.parse(), Ok(ours[name]), "{name}");
+    }
+    assert!(output.lines().count() + CONSTANTS_NEWER_THAN_SOME.len() >= CONSTANTS.len());
 }

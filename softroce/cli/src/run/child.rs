@@ -80,7 +80,11 @@ impl Child {
         let mut command = Command::new(path);
         command.arg0(name).args(arguments).envs(environment.variables());
         spawn(&mut command).map_err(|error| {
-            eprintln!("softroce: {} cannot be run: {error}", path.display());
+            super::tell(&format!(
+                "softroce: {} cannot be run: {error}{}\n",
+                path.display(),
+                missing_interpreter(path, &error)
+            ));
             ExitCode::from(if error.kind() == io::ErrorKind::NotFound {
                 NOT_FOUND
             } else {
@@ -162,6 +166,16 @@ impl Child {
                 let _ = kill(self.pid, signal);
             }
         }
+    }
+}
+
+/// What is missing when the program itself is there.
+fn missing_interpreter(path: &Path, error: &io::Error) -> String {
+    match super::program::interpreter_of(path) {
+        Some(interpreter) if error.kind() == io::ErrorKind::NotFound => {
+            format!("; its interpreter is {interpreter:?}")
+        }
+        Some(_) | None => String::new(),
     }
 }
 

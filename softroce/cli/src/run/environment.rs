@@ -22,9 +22,9 @@ impl Environment {
         let paths = links::find_paths()?;
         let links = links::link_directory(&drop_in)?;
         let mut environment = Environment::default();
-        let mut preloaded = paths.as_os_str().to_owned();
+        let mut preloaded = links::sayable(paths, &links)?.into_os_string();
         preloaded.push(":");
-        preloaded.push(drop_in);
+        preloaded.push(links::sayable(drop_in, &links)?);
         environment.set("LD_PRELOAD", prepend(&preloaded, "LD_PRELOAD"));
         environment.set("LD_LIBRARY_PATH", prepend(links.as_os_str(), "LD_LIBRARY_PATH"));
         // AddressSanitizer refuses programs whose first library is not its own. It need not be: what is preloaded here

@@ -1,11 +1,12 @@
 //! The drop-in, and the private directory of links through which programs find it under the library's names.
 
 use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+
+use super::private;
 
 const DROP_IN: &str = "libsoftroce_dropin.so";
 /// Shows the devices in `/sys` and `/dev`.
@@ -14,7 +15,7 @@ const PATHS: &str = "libsoftroce_paths.so";
 const LINKS: [&str; 2] = ["libibverbs.so.1", "libibverbs.so"];
 
 /// The shared object that makes unmodified programs use softroce.
-pub(super) fn find_drop_in() -> Result<PathBuf> {
+pub fn find_drop_in() -> Result<PathBuf> {
     find_object(DROP_IN)
 }
 
@@ -45,58 +46,39 @@ pub(super) fn find_object(name: &str) -> Result<PathBuf> {
 /// A directory of ours that holds links to the drop-in under the library's names. It stays: it is the same for each run
 /// of one drop-in.
 pub(super) fn link_directory(drop_in: &Path) -> Result<PathBuf> {
-    let parent = private_directory()?;
-    let directory = parent.join(format!(
+    let directory = private::directory()?.join(format!(
         "{:016x}",
         fingerprint(drop_in.as_os_str().as_encoded_bytes())
     ));
-    make_private(&directory)?;
+    private::make(&directory)?;
     for name in LINKS {
-        let link = directory.join(name);
-        if fs::read_link(&link).is_ok_and(|target| target == drop_in) {
-            continue;
-        }
-        // Made aside and moved: another run may be looking.
-        let aside = directory.join(format!("{name}.{}", std::process::id()));
-        let _ = fs::remove_file(&aside);
-        symlink(drop_in, &aside)
-            .and_then(|()| fs::rename(&aside, &link))
-            .with_context(|| format!("making {}", link.display()))?;
+        link(drop_in, &directory.join(name))?;
     }
     Ok(directory)
 }
 
-/// In the user's runtime directory, or else in the directory for temporary files.
-pub(super) fn private_directory() -> Result<PathBuf> {
-    if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
-        let directory = runtime.join("softroce");
-        if make_private(&directory).is_ok() {
-            return Ok(directory);
-        }
+/// The path of an object as the list `LD_PRELOAD` can say it: its own, or else that of a link in `links`.
+pub(super) fn sayable(object: PathBuf, links: &Path) -> Result<PathBuf> {
+    if private::separator_in(&object).is_none() {
+        return Ok(object);
     }
-    let directory = std::env::temp_dir().join(format!("softroce-{}", nix::unistd::getuid()));
-    make_private(&directory)?;
-    Ok(directory)
+    let name = object.file_name().context("an object without a name")?;
+    let place = links.join(name);
+    link(&object, &place)?;
+    Ok(place)
 }
 
-/// Make a directory that nobody else may write to; one that is there already must be such.
-pub(super) fn make_private(directory: &Path) -> Result<()> {
-    match fs::DirBuilder::new().mode(0o700).create(directory) {
-        Ok(()) => return Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error).with_context(|| format!("making {}", directory.display())),
+/// Make `place` a link to `target`.
+fn link(target: &Path, place: &Path) -> Result<()> {
+    if fs::read_link(place).is_ok_and(|found| found == target) {
+        return Ok(());
     }
-    let meta = fs::symlink_metadata(directory)?;
-    if !meta.is_dir()
-        || meta.uid() != nix::unistd::getuid().as_raw()
-        || meta.permissions().mode() & 0o022 != 0
-    {
-        bail!(
-            "{} is not a directory that this user alone may write to; remove it",
-            directory.display()
-        );
-    }
-    Ok(())
+    // Made aside and moved: another run may be looking.
+    let aside = place.with_extension(format!("{}.new", std::process::id()));
+    let _ = fs::remove_file(&aside);
+    symlink(target, &aside)
+        .and_then(|()| fs::rename(&aside, place))
+        .with_context(|| format!("making {}", place.display()))
 }
 
 /// FNV-1a: tells the drop-ins of several builds apart.
@@ -108,7 +90,22 @@ fn fingerprint(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    #[test]
+    fn an_object_whose_path_no_list_can_say_is_preloaded_through_a_link() {
+        let plain = PathBuf::from("/opt/softroce/libsoftroce_dropin.so");
+        assert_eq!(sayable(plain.clone(), Path::new("/nowhere")).unwrap(), plain);
+        let links = link_directory(Path::new("/opt/a b/libsoftroce_dropin.so")).unwrap();
+        for odd in ["/opt/a b/libsoftroce_paths.so", "/opt/a:b/libsoftroce_paths.so"] {
+            let said = sayable(odd.into(), &links).unwrap();
+            assert_eq!(said, links.join("libsoftroce_paths.so"));
+            assert_eq!(fs::read_link(said).unwrap(), Path::new(odd));
+        }
+        let _ = fs::remove_dir_all(links);
+    }
 
     #[test]
     fn the_directory_of_links_is_private_and_leads_to_the_drop_in() {

@@ -75,6 +75,17 @@ fn binary_obstacle(path: &Path) -> Option<String> {
     }
 }
 
+/// What the first line of a script names, exactly: a carriage return at its end is part of the name for the kernel, too.
+pub(super) fn interpreter_of(path: &Path) -> Option<String> {
+    let mut head = Vec::new();
+    let file = fs::File::open(path).ok()?;
+    file.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
+    let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let text = String::from_utf8_lossy(line);
+    let name = text.trim_start_matches([' ', '\t']).split([' ', '\t']).next()?;
+    Some(name.to_owned())
+}
+
 /// The program that runs a script, by its first line; behind `env` it is looked for in `PATH`.
 fn interpreter(head: &[u8]) -> Option<PathBuf> {
     let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;

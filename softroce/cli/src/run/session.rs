@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::links::{make_private, private_directory};
+use super::private;
 
 /// The directory, removed when dropped.
 pub(super) struct Session {
@@ -17,10 +17,10 @@ const PREFIX: &str = "run-";
 
 impl Session {
     pub(super) fn open() -> Result<Session> {
-        let parent = private_directory()?;
+        let parent = private::directory()?;
         sweep(&parent);
         let directory = parent.join(format!("{PREFIX}{}", std::process::id()));
-        make_private(&directory)?;
+        private::make(&directory)?;
         Ok(Session { directory })
     }
 
@@ -37,7 +37,10 @@ impl Drop for Session {
 
 /// The directories of this user's runs that are under way, this one's too.
 pub fn all() -> Vec<PathBuf> {
-    private_directory().map_or_else(|_| Vec::new(), |parent| under(&parent))
+    private::existing()
+        .iter()
+        .flat_map(|parent| under(parent))
+        .collect()
 }
 
 fn under(parent: &Path) -> Vec<PathBuf> {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use softroce::DeviceDescription;
 
-use super::links::private_directory;
+use super::private;
 use super::system_files::{Content, Entry, files};
 
 /// The root of a tree that shows these devices.
@@ -20,7 +20,7 @@ pub(super) fn tree(devices: &[DeviceDescription]) -> Result<PathBuf> {
     let mut entries = files(devices);
     entries.extend(neighbours("sys"));
     entries.extend(neighbours("sys/class"));
-    let parent = private_directory()?;
+    let parent = private::directory()?;
     let mut hasher = DefaultHasher::new();
     entries.hash(&mut hasher);
     let root = parent.join(format!("tree-{:016x}", hasher.finish()));

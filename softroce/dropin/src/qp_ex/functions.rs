@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use verbs_api::{Capabilities, Error, LKey, QueuePair as _, RKey, RemoteAddr, Result, SendOp, Sge};
 use verbs_sys::*;
 
+use crate::post::entries;
 use crate::qp::QpHandle;
 
 use super::{Data, Op, Requests, begin, fail, requests, set, wr_abort, wr_complete, wr_start};
@@ -156,9 +157,9 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *co
     let add = |requests: &mut Requests| {
         let before = requests.sges.len();
         // SAFETY: the caller's promise.
-        match unsafe { convert::sge_list(list, c_int::try_from(count).unwrap_or(-1)) } {
-            Some(sges) => requests.sges.extend_from_slice(sges),
-            None => fail(requests, libc::EINVAL),
+        match unsafe { entries(list, c_int::try_from(count).unwrap_or(-1)) } {
+            Ok(sges) => requests.sges.extend_from_slice(sges),
+            Err(error) => fail(requests, error.errno()),
         }
         Data::Sges(before..requests.sges.len())
     };

@@ -67,6 +67,8 @@ pub(crate) struct Peer {
     joined_at: Time,
     /// When something last came from there.
     pub(super) heard_at: Time,
+    /// When something last came from there that answers, rather than asks.
+    answered_at: Time,
     /// How many queue pairs lead there.
     pub(super) users: u32,
     window: u32,
@@ -94,6 +96,7 @@ impl Peer {
             wakefulness: Wakefulness::Awake,
             joined_at: now,
             heard_at: now,
+            answered_at: now,
             users: 0,
             window,
             in_flight: 0,
@@ -140,15 +143,20 @@ impl Peer {
         self.wakefulness = Wakefulness::Awake;
     }
 
+    /// It was an answer. Requests tell nothing of the peer's answers: kernels and cards make the two independently.
+    pub(crate) fn note_answered(&mut self, now: Time) {
+        self.answered_at = now;
+    }
+
     /// When something last came from there, if anything did.
     pub(crate) fn heard_at(&self) -> Option<Time> {
         (self.heard_at != self.joined_at).then_some(self.heard_at)
     }
 
-    /// Whether a queue pair that has sent nothing and heard nothing since `quiet_since` may probe: something came from
-    /// there for others clearly later, so that its packet was seen or lost, and nobody else has just probed.
+    /// Whether a queue pair that has sent nothing and heard nothing since `quiet_since` may probe: an answer came from
+    /// there to others clearly later, so that its packet was seen or lost, and nobody else has just probed.
     pub(crate) fn admits_probe(&self, quiet_since: Time, now: Time) -> bool {
-        self.heard_at > quiet_since + ANSWERED_WITHIN_NS
+        self.answered_at > quiet_since + ANSWERED_WITHIN_NS
             && self
                 .probed_at
                 .is_none_or(|probed_at| now.since(probed_at) >= PROBE_INTERVAL_NS)

@@ -107,7 +107,10 @@ impl Engine {
                 qp.handle_unacknowledged(&mut self.shared, packet);
             }
             Half::Responder => qp.handle_request(&mut self.shared, packet),
-            Half::Requester => qp.handle_response(&mut self.shared, packet),
+            Half::Requester => {
+                self.shared.peers.get_mut(peer).note_answered(self.shared.now);
+                qp.handle_response(&mut self.shared, packet)
+            }
             Half::Congestion if qp.id.qp_type == QpType::Uc => {
                 self.shared.pacer.note_congestion(self.shared.now)
             }

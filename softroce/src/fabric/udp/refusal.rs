@@ -23,8 +23,13 @@ pub(super) fn check_address(address: IpAddr) -> Result<()> {
 }
 
 pub(super) fn not_here(address: IpAddr) -> Error {
+    // A fresh network namespace has a loopback interface that is down.
+    let hint = match address.is_loopback() {
+        true => "is the loopback interface down? `ip link set lo up`",
+        false => "see `ip address`",
+    };
     Error::system(
-        format!("{address} is not an address of this machine (see `ip address`)"),
+        format!("{address} is not an address of this machine ({hint})"),
         io::Error::from_raw_os_error(libc::EADDRNOTAVAIL),
     )
 }

@@ -166,7 +166,9 @@ impl Qp {
             Fault::TooManyReads => "is one READ or atomic more than max_dest_rd_atomic",
             Fault::Length => "has a length that the protocol does not allow",
             Fault::Misaligned => "is an atomic on an address that is not a multiple of 8",
-            Fault::WrongSrq => "names no shared receive queue of its XRC domain",
+            Fault::WrongSrq => {
+                "names no shared receive queue of its XRC domain, of which each process has its own"
+            }
             Fault::ReceiveBroken => {
                 "fell into a receive whose memory cannot be written (lkey, range, protection domain or rights)"
             }

@@ -1,0 +1,311 @@
+//! Devices of libibverbs as a bed: one in loopback, or two. Also softroce's drop-in, which is the same provider over
+//! another library.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use verbs_api::{Context as _, GidEntry, GidType, Provider};
+use verbs_native::{DropIn, Interface, Native};
+
+use super::offers;
+use super::tolerances::Tolerances;
+use crate::outcome::{Failure, Verdict};
+use crate::requirements::{self, Certainty};
+use crate::testbed::{Activity, Family, Need, Side, Testbed};
+
+/// The library of the system, as the system finds it.
+const SYSTEM_LIBRARY: &str = "libibverbs.so.1";
+/// The variable that tells the drop-in on which addresses to make devices. The process must have been started with it:
+/// two addresses for the two ends, and perhaps one of the other IP family.
+pub const DROP_IN_ADDRESSES: &str = "SOFTROCE_ADDRESS";
+/// The drop-in's devices: left, right, other family.
+const DROP_IN_DEVICES: [&str; 3] = ["softroce0", "softroce1", "softroce2"];
+/// Waiting for what must come, where nothing else is said.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Polls without a pause before the bed starts to sleep between them.
+const EAGER_POLLS: u32 = 200;
+/// How long it then sleeps.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// Which library and which device.
+#[derive(Clone, Debug, Default)]
+pub struct NativeOptions {
+    /// The library: a path, or a name for the system's own search. `None` for the system's; the drop-in must be named.
+    pub library: Option<PathBuf>,
+    /// No device: the first that there is. One: it talks to itself. Two: left and right.
+    pub devices: Vec<String>,
+    /// Which entry of the GID tables; `None` for the first of RoCEv2 with an IPv4 address, or else the first of RoCEv2.
+    pub gid_index: Option<u32>,
+    /// By which interface requests are posted.
+    pub interface: Interface,
+    /// How long to wait for something that must come; `None` for 15 s. Slow machines (an emulated one) need more.
+    pub patience: Option<Duration>,
+}
+
+impl NativeOptions {
+    fn patience(&self) -> Duration {
+        self.patience.unwrap_or(PATIENCE)
+    }
+
+    /// When a case counts as hanging.
+    pub(super) fn limit(&self) -> Duration {
+        self.patience() * 10
+    }
+}
+
+/// One end: a device, and which GIDs of it to use.
+struct End {
+    context: <Native as Provider>::Context,
+    usual: (u8, u32),
+    other: Option<(u8, u32)>,
+}
+
+/// A device of libibverbs, or two, as a bed.
+pub struct NativeBed {
+    ends: [End; 2],
+    /// Devices of their own for the other IP family.
+    other_family: Option<<Native as Provider>::Context>,
+    tolerances: Option<Arc<Tolerances>>,
+    /// Whether what the provider does not offer is no failure.
+    may_lack: bool,
+    patience: Duration,
+    start: Instant,
+    polls: u32,
+}
+
+/// The library, opened once in a process: it cannot be closed.
+fn provider(library: &Path, drop_in: DropIn) -> Result<Native, Failure> {
+    static OPEN: Mutex<Option<HashMap<PathBuf, Native>>> = Mutex::new(None);
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let open = open.get_or_insert_default();
+    if let Some(native) = open.get(library) {
+        return Ok(native.clone());
+    }
+    let native = Native::open_library(library, drop_in).map_err(|error| Failure::new(error.to_string()))?;
+    open.insert(library.to_owned(), native.clone());
+    Ok(native)
+}
+
+impl NativeBed {
+    /// The devices of these options.
+    ///
+    /// # Errors
+    /// No library, no device, no right to it, no GID: the failure says what to do.
+    pub fn open(options: &NativeOptions) -> Result<Self, Failure> {
+        let library = options.library.as_deref().unwrap_or(Path::new(SYSTEM_LIBRARY));
+        let native = provider(library, DropIn::Refused)?.with_interface(options.interface);
+        let (left, right) = match options.devices.as_slice() {
+            [] => {
+                let first = first_device(&native, library)?;
+                (first.clone(), first)
+            }
+            [only] => (only.clone(), only.clone()),
+            [left, right] => (left.clone(), right.clone()),
+            more => {
+                return Err(Failure::new(format!(
+                    "{} devices were named; one talks to itself, two talk to each other",
+                    more.len()
+                )));
+            }
+        };
+        let ends = [
+            end(&native, &left, options.gid_index)?,
+            end(&native, &right, options.gid_index)?,
+        ];
+        let tolerances = Tolerances::of(&ends[0].context);
+        Ok(NativeBed {
+            ends,
+            other_family: None,
+            tolerances,
+            may_lack: true,
+            patience: options.patience(),
+            start: Instant::now(),
+            polls: 0,
+        })
+    }
+
+    /// Two devices of the drop-in, which `options.library` names. The process was started with addresses for them
+    /// ([`DROP_IN_ADDRESSES`]).
+    pub fn open_drop_in(options: &NativeOptions) -> Result<Self, Failure> {
+        let Some(library) = &options.library else {
+            return Err(Failure::new("the bed dropin needs the path of the drop-in"));
+        };
+        let native = provider(library, DropIn::Accepted)?.with_interface(options.interface);
+        let [left, right, other] = DROP_IN_DEVICES;
+        let ends = [end(&native, left, Some(0))?, end(&native, right, Some(0))?];
+        Ok(NativeBed {
+            ends,
+            other_family: native.open(other).ok(),
+            tolerances: None,
+            may_lack: false,
+            patience: options.patience(),
+            start: Instant::now(),
+            polls: 0,
+        })
+    }
+
+    /// The documented deviations of this kind of device.
+    pub fn tolerances(&self) -> Option<&Tolerances> {
+        self.tolerances.as_deref()
+    }
+}
+
+fn first_device(native: &Native, library: &Path) -> Result<String, Failure> {
+    let devices = native
+        .devices()
+        .map_err(|error| Failure::new(error.to_string()))?;
+    match devices.into_iter().next() {
+        Some(device) => Ok(device.name),
+        None => Err(Failure::new(format!(
+            "{} finds no RDMA device on this machine. A card's driver brings one; so does, as root, \
+             `modprobe rdma_rxe && rdma link add rxe0 type rxe netdev INTERFACE`",
+            library.display()
+        ))),
+    }
+}
+
+fn end(native: &Native, device: &str, gid_index: Option<u32>) -> Result<End, Failure> {
+    let context = native
+        .open(device)
+        .map_err(|error| Failure::new(format!("device {device}: {error}")))?;
+    let table = context
+        .gid_table()
+        .map_err(|error| Failure::new(format!("device {device}: {error}")))?;
+    let is_v4 = |entry: &&GidEntry| entry.gid.ip().is_ipv4();
+    let routed = || table.iter().filter(|entry| entry.gid_type == GidType::RoceV2);
+    let usual = match gid_index {
+        Some(index) => table.iter().find(|entry| entry.index == index),
+        None => routed().find(is_v4).or_else(|| routed().next()).or(table.first()),
+    };
+    let Some(usual) = usual else {
+        return Err(Failure::new(format!(
+            "device {device} has no GID{}; its GIDs follow the addresses of its network interface: is that up, and has \
+             it an address? (ibv_devinfo -v lists them)",
+            gid_index
+                .map(|index| format!(" at index {index}"))
+                .unwrap_or_default()
+        )));
+    };
+    let other = routed().find(|entry| entry.gid.ip().is_ipv4() != usual.gid.ip().is_ipv4());
+    Ok(End {
+        usual: (usual.port, usual.index),
+        other: other.map(|entry| (entry.port, entry.index)),
+        context,
+    })
+}
+
+impl Testbed for NativeBed {
+    type P = Native;
+
+    fn context(&self, side: Side) -> &<Native as Provider>::Context {
+        &self.ends[side.index()].context
+    }
+
+    fn device(&self, side: Side, family: Family) -> &<Native as Provider>::Context {
+        match (family, &self.other_family) {
+            (Family::Other, Some(context)) => context,
+            (Family::Other, None) | (Family::Usual, _) => self.context(side),
+        }
+    }
+
+    fn gid_index(&self, side: Side, family: Family) -> (u8, u32) {
+        let end = &self.ends[side.index()];
+        match (family, &self.other_family) {
+            (Family::Usual, _) => end.usual,
+            (Family::Other, Some(_)) => (1, 0),
+            (Family::Other, None) => end.other.unwrap_or(end.usual),
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn advance(&mut self, until: Duration) -> Activity {
+        self.polls += 1;
+        if self.polls < EAGER_POLLS {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(PAUSE.min(until.saturating_sub(self.now())));
+            self.polls %= 4 * EAGER_POLLS;
+        }
+        Activity::Going
+    }
+
+    fn has(&self, need: Need) -> bool {
+        match need {
+            Need::BothFamilies => {
+                self.other_family.is_some() || self.ends.iter().all(|end| end.other.is_some())
+            }
+            Need::MulticastInBothFamilies => {
+                self.has(Need::BothFamilies)
+                    && Side::BOTH.iter().all(|side| {
+                        offers(self.device(*side, Family::Usual), Need::Multicast)
+                            && offers(self.device(*side, Family::Other), Need::Multicast)
+                    })
+            }
+            _ => self.ends.iter().all(|end| offers(&end.context, need)),
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    fn slack(&self) -> Duration {
+        self.patience / 5
+    }
+
+    fn tolerance(&self, id: &str, seen: &str) -> Option<String> {
+        self.tolerances.as_ref()?.documented(id, seen)
+    }
+
+    fn verdict(&self, id: &str, requirements: &[&str], failure: &Failure) -> Verdict {
+        let seen = failure.to_string();
+        if self.may_lack && failure.is_unsupported() {
+            return Verdict::Skipped(format!("unsupported: {seen}"));
+        }
+        if let Some(reason) = self.tolerance(id, &seen) {
+            return Verdict::Deviation(format!("{seen} (documented: {reason})"));
+        }
+        if self.may_lack && rest_on_assumptions(requirements) {
+            return Verdict::Deviation(format!(
+                "{seen} (what is required is an assumption of ours, not checked against the specification)"
+            ));
+        }
+        match self.tolerances.as_ref().and_then(|known| known.otherwise(id)) {
+            Some(documented) => {
+                Verdict::Fail(format!("{seen} (documented is another deviation: {documented})"))
+            }
+            None => Verdict::Fail(seen),
+        }
+    }
+
+    fn leftovers(&self) -> Option<String> {
+        let contexts = self.ends.iter().map(|end| &end.context).chain(&self.other_family);
+        let left: Vec<String> = contexts
+            .filter_map(|context| Some(format!("{}: {}", context.name(), context.objects()?)))
+            .collect();
+        (!left.is_empty()).then(|| left.join(", "))
+    }
+}
+
+/// Whether all of these requirements are assumptions.
+fn rest_on_assumptions(ids: &[&str]) -> bool {
+    let known = requirements::all();
+    let is_assumed = |id: &&str| {
+        known
+            .iter()
+            .any(|each| each.id == *id && each.certainty == Certainty::Assumed)
+    };
+    !ids.is_empty() && ids.iter().all(is_assumed)
+}
+
+/// Addresses for the drop-in's devices, as [`DROP_IN_ADDRESSES`] takes them: two random ones of the loopback interface,
+/// and its IPv6 address.
+pub fn drop_in_addresses() -> String {
+    let [left, right] = [(); 2].map(|()| super::udp::random_address());
+    format!("{left},{right},{}", super::udp::IPV6)
+}

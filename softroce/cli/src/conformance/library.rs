@@ -1,0 +1,103 @@
+//! Which library and which device, for the beds on libibverbs.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, ValueEnum};
+use conformance::beds::{BedKind, DROP_IN_ADDRESSES, NativeOptions, drop_in_addresses};
+
+use crate::run::find_drop_in;
+
+/// Whose devices the suite runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Provider {
+    /// The embedded engine
+    Softroce,
+    /// An installed libibverbs: a card, or the kernel's soft ones
+    Libibverbs,
+}
+
+/// How requests are posted to libibverbs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Interface {
+    /// Lists: `ibv_post_send`, `ibv_poll_cq`
+    #[default]
+    Lists,
+    /// Builder and cursor: `ibv_wr_*`, `ibv_start_poll`
+    Extended,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Devices of libibverbs")]
+pub struct Options {
+    /// Whose devices: softroce, or libibverbs (the same as --bed native)
+    #[arg(long, value_enum, value_name = "NAME")]
+    provider: Option<Provider>,
+    /// Its device; once: it talks to itself, twice: left and right; the first there is when left out
+    #[arg(long, value_name = "DEVICE")]
+    device: Vec<String>,
+    /// Which entry of the GID table; the first of RoCEv2 with an IPv4 address when left out
+    #[arg(long, value_name = "N")]
+    gid_index: Option<u32>,
+    /// Another libibverbs.so.1
+    #[arg(long, value_name = "PATH")]
+    library: Option<PathBuf>,
+    /// How requests are posted and completions polled
+    #[arg(long, value_enum, default_value_t)]
+    interface: Interface,
+    /// Seconds to wait for what must come; more for an emulated machine [default: 15]
+    #[arg(long, value_name = "SECONDS")]
+    patience: Option<u64>,
+}
+
+impl Options {
+    pub fn native(&self) -> Result<NativeOptions> {
+        if self.device.len() > 2 {
+            bail!(
+                "{} devices were named; one talks to itself, two talk to each other",
+                self.device.len()
+            );
+        }
+        Ok(NativeOptions {
+            library: self.library.clone(),
+            devices: self.device.clone(),
+            gid_index: self.gid_index,
+            interface: match self.interface {
+                Interface::Lists => conformance::beds::Interface::Lists,
+                Interface::Extended => conformance::beds::Interface::Extended,
+            },
+            patience: self.patience.map(Duration::from_secs),
+        })
+    }
+
+    /// The beds that the provider stands for.
+    pub fn beds(&self) -> Option<Vec<BedKind>> {
+        self.provider.map(|provider| match provider {
+            Provider::Softroce => BedKind::OWN.to_vec(),
+            Provider::Libibverbs => vec![BedKind::Native],
+        })
+    }
+}
+
+/// Tells this program, started by itself, that its variables are right.
+const STARTED: &str = "SOFTROCE_CONFORMANCE_DROPIN";
+
+/// The path of the drop-in, in a process whose variables name addresses for its devices. The drop-in takes them from the
+/// environment, as in any program, so that this program starts itself anew with them.
+pub fn drop_in() -> Result<PathBuf> {
+    let path = find_drop_in()?;
+    if std::env::var_os(STARTED).is_some() {
+        return Ok(path);
+    }
+    let own = std::env::current_exe().context("where this program lies")?;
+    let error = Command::new(own)
+        .args(std::env::args_os().skip(1))
+        .env(DROP_IN_ADDRESSES, drop_in_addresses())
+        .env("SOFTROCE_DEVICES", "")
+        .env(STARTED, "1")
+        .exec();
+    Err(error).context("starting this program anew for the drop-in")
+}

@@ -1,0 +1,264 @@
+//! `softroce drill`: scripts that play one end of a conversation.
+
+use std::io::{self, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use drill::{Agent, Bench, LocalDut, RemoteDut, Script, SimBench, WireBench};
+use serde::Serialize;
+use softroce::Softroce;
+use verbs_api::Provider;
+
+use crate::device::DeviceArgs;
+use crate::progress::Progress;
+
+/// The port of agents, where none is given.
+const AGENT_PORT: u16 = 18_790;
+
+/// The exit status when a script is no script, or there is none.
+const WRONG_SCRIPT: u8 = 2;
+
+/// Play one end of RDMA conversations by scripts, and check what the device at the other end does
+#[derive(Args, Debug)]
+pub struct Drill {
+    /// Scripts, or folders of *.drill files
+    #[arg(value_name = "FILE", required_unless_present = "serve")]
+    scripts: Vec<PathBuf>,
+    /// Against the embedded engine in virtual time; so it is without --target too
+    #[arg(long, conflicts_with_all = ["target", "serve"])]
+    sim: bool,
+    /// Against the device that `softroce drill --serve` serves there, in real time
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with = "serve")]
+    target: Option<String>,
+    /// With --target: the address of the played end. Nothing else on this host may use it for RDMA
+    #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::new(127, 77, 7, 7)))]
+    from: IpAddr,
+    /// Serve this host's softroce device to scripts that run elsewhere, until interrupted. Whoever reaches the address
+    /// may run scripts on it
+    #[arg(long, value_name = "ADDRESS[:PORT]", num_args = 0..=1, default_missing_value = "127.0.0.1")]
+    serve: Option<String>,
+    /// With --serve: serve so many scripts, then end
+    #[arg(long, value_name = "N", requires = "serve")]
+    scripts_served: Option<u64>,
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Print each line as it is done, with its time
+    #[arg(long, short)]
+    verbose: bool,
+    /// Print one JSON object
+    #[arg(long, conflicts_with = "verbose")]
+    json: bool,
+    /// Write the packets of the last script to a pcapng file
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
+    /// Everything random in virtual time follows from it
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// How one script ended.
+#[derive(Serialize)]
+struct Report {
+    script: String,
+    title: String,
+    shows: Vec<String>,
+    verdict: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    column: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explanation: Option<String>,
+}
+
+impl Drill {
+    /// Run it. The status is 0 when every script ran as it says, 1 when one did not, 2 when one cannot be read.
+    pub fn run(self) -> Result<ExitCode> {
+        if let Some(address) = &self.serve {
+            return self.serve(address);
+        }
+        let paths = scripts(&self.scripts)?;
+        let mut reports = Vec::new();
+        let mut status = 0;
+        let progress = (!self.verbose).then(|| Progress::new("drill", paths.len()));
+        for path in &paths {
+            if let Some(progress) = &progress {
+                progress.step(&path.display().to_string());
+            }
+            let (report, code) = self.one(path)?;
+            status = status.max(code);
+            reports.push(report);
+        }
+        drop(progress);
+        let done = self.report(&reports);
+        // A reader that has gone (`| head`) is no error of ours.
+        match done {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            done => done?,
+        }
+        Ok(ExitCode::from(status))
+    }
+
+    fn one(&self, path: &Path) -> Result<(Report, u8)> {
+        let name = path.display().to_string();
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("the script {name} cannot be read"))?;
+        let script = match Script::parse(name.clone(), &text) {
+            Ok(script) => script,
+            Err((source, problems)) => {
+                let shown: Vec<String> = problems.iter().map(|p| p.show(&source).to_string()).collect();
+                let first = problems.first().map(|problem| problem.span);
+                let report = Report {
+                    title: name.clone(),
+                    script: name,
+                    shows: Vec::new(),
+                    verdict: "wrong",
+                    line: first.map(|span| span.line + 1),
+                    column: first.map(|span| span.column + 1),
+                    explanation: Some(shown.join("\n")),
+                };
+                return Ok((report, WRONG_SCRIPT));
+            }
+        };
+        let mut report = Report {
+            script: name,
+            title: script.title.clone(),
+            shows: script.shows.clone(),
+            verdict: "pass",
+            line: None,
+            column: None,
+            explanation: None,
+        };
+        if let (Some(why), Some(_)) = (&script.only_sim, &self.target) {
+            report.verdict = "skipped";
+            report.explanation = Some(why.clone());
+            return Ok((report, 0));
+        }
+        let mut bench = self.bench()?;
+        if self.verbose {
+            println!("{}: {}", report.script, script.title);
+        }
+        let mut follow = |at: Duration, line: &str| {
+            if self.verbose {
+                println!("{:>12.6} ms  {line}", at.as_secs_f64() * 1e3);
+            }
+        };
+        let done = drill::run(&script, bench.as_mut(), &mut follow);
+        if let Some(path) = &self.capture {
+            bench
+                .save_capture(path)
+                .with_context(|| format!("cannot write the capture {}", path.display()))?;
+        }
+        let Err(failed) = done else {
+            return Ok((report, 0));
+        };
+        report.verdict = "FAIL";
+        report.line = Some(failed.problem.span.line + 1);
+        report.column = Some(failed.problem.span.column + 1);
+        report.explanation = Some(failed.show(&script).to_string());
+        Ok((report, 1))
+    }
+
+    fn bench(&self) -> Result<Box<dyn Bench>> {
+        let Some(target) = &self.target else {
+            return Ok(Box::new(SimBench::new(self.seed)?));
+        };
+        let address = with_port(target)?;
+        let dut = RemoteDut::connect(address).with_context(|| {
+            format!("no agent at {address}; start one there with `softroce drill --serve ADDRESS`")
+        })?;
+        Ok(Box::new(WireBench::new(dut, self.from)?))
+    }
+
+    fn report(&self, reports: &[Report]) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if self.json {
+            serde_json::to_writer_pretty(&mut out, &serde_json::json!({ "scripts": reports }))?;
+            return writeln!(out);
+        }
+        let mut counts = [("pass", 0), ("FAIL", 0), ("wrong", 0), ("skipped", 0)];
+        for report in reports {
+            if let Some((_, count)) = counts.iter_mut().find(|(verdict, _)| *verdict == report.verdict) {
+                *count += 1;
+            }
+            if report.verdict == "pass" && reports.len() > 1 {
+                continue;
+            }
+            writeln!(out, "{:<8} {}: {}", report.verdict, report.script, report.title)?;
+            if let Some(explanation) = &report.explanation {
+                writeln!(out, "{explanation}\n")?;
+            }
+        }
+        let told: Vec<String> = counts
+            .iter()
+            .filter(|(verdict, count)| *count > 0 || *verdict == "pass")
+            .map(|(verdict, count)| format!("{count} {verdict}"))
+            .collect();
+        writeln!(out, "{} scripts: {}", reports.len(), told.join(", "))
+    }
+
+    fn serve(&self, address: &str) -> Result<ExitCode> {
+        let address = with_port(address)?;
+        let agent = Agent::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+        crate::device::check_address(&self.device)?;
+        let provider =
+            crate::device::open(&self.device, self.capture.as_deref(), Ipv4Addr::LOCALHOST.into())?;
+        let name = first_device(&provider)?;
+        println!("serving {name} at {}", agent.local_addr()?);
+        let mut served = 0;
+        while self.scripts_served.is_none_or(|most| served < most) {
+            let done = agent.serve_one::<Softroce>(|| LocalDut::new(provider.open(&name)?, 1, 0));
+            if let Err(error) = done {
+                eprintln!("softroce: a script ended early: {error}");
+            }
+            served += 1;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn first_device<P: Provider>(provider: &P) -> Result<String> {
+    let device = provider.devices()?.into_iter().next();
+    Ok(device.context("the provider has no device")?.name)
+}
+
+/// An address that may lack its port.
+fn with_port(text: &str) -> Result<SocketAddr> {
+    let addresses = match text.parse::<IpAddr>() {
+        Ok(address) => return Ok(SocketAddr::new(address, AGENT_PORT)),
+        Err(_) => text
+            .to_socket_addrs()
+            .or_else(|_| (text, AGENT_PORT).to_socket_addrs()),
+    };
+    addresses
+        .ok()
+        .and_then(|mut all| all.next())
+        .with_context(|| format!("{text:?} is no HOST or HOST:PORT"))
+}
+
+/// The files, and those of folders, in order.
+fn scripts(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for path in given {
+        if !path.is_dir() {
+            all.push(path.clone());
+            continue;
+        }
+        let entries = std::fs::read_dir(path)
+            .with_context(|| format!("the folder {} cannot be read", path.display()))?;
+        let mut inside: Vec<PathBuf> = entries
+            .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+            .filter(|path| path.extension().is_some_and(|extension| extension == "drill"))
+            .collect();
+        if inside.is_empty() {
+            bail!("the folder {} has no *.drill files", path.display());
+        }
+        inside.sort();
+        all.extend(inside);
+    }
+    Ok(all)
+}
