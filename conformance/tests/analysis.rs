@@ -33,11 +33,12 @@ fn what_is_found_in_the_packets_of_the_cases_was_done_by_the_forger_and_not_by_s
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("analysis");
     std::fs::create_dir_all(&folder).unwrap();
     let (mut captures, mut forgeries) = (0, 0);
-    for entry in entries(BedKind::Sim).unwrap() {
+    for entry in entries(BedKind::Sim, &BedOptions::default()).unwrap() {
         let path = folder.join(format!("{}.pcapng", entry.id));
         let options = BedOptions {
             seed: 1,
             capture: Some(path.clone()),
+            ..BedOptions::default()
         };
         let outcome = run_entry(&entry, &options, None);
         assert_eq!(outcome.verdict, conformance::Verdict::Pass, "{}", entry.id);
