@@ -10,7 +10,7 @@ const WIDTH: u32 = 1300;
 const ROW: u32 = 26;
 const TOP: u32 = 34;
 /// Where a packet that does not arrive ends, from its sender.
-const SHORT: u32 = 500;
+const SHORT: u32 = 600;
 
 impl Ladder {
     /// The picture, as an element of a page.
