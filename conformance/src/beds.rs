@@ -8,7 +8,7 @@ mod udp;
 
 pub use native::{DROP_IN_ADDRESSES, NativeBed, NativeOptions, drop_in_addresses};
 pub use sim::SimBed;
-pub use tolerances::{Tolerance, Tolerances};
+pub use tolerances::{Tolerance, Tolerances, all as all_tolerances};
 pub use udp::UdpBed;
 
 use std::fmt;

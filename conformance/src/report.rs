@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 pub use html::html_page;
 
-use crate::beds::Entry;
+use crate::beds::{Entry, Tolerance};
 use crate::outcome::Verdict;
 use crate::requirements;
 use crate::run::{Row, Summary};
@@ -129,15 +129,36 @@ impl Report {
         Ok(())
     }
 
-    pub(crate) fn end(&self, rows: &[Row], summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
+    /// `idle`: documented deviations that did not occur.
+    pub(crate) fn end(
+        &self,
+        rows: &[Row],
+        summary: &Summary,
+        idle: &[Tolerance],
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         match self.format {
-            Format::Pretty => pretty_end(rows, summary, out),
+            Format::Pretty => {
+                pretty_idle(idle, out)?;
+                pretty_end(rows, summary, out)
+            }
             Format::Catalogue => catalogue::write(rows, summary, out),
-            Format::Json => json::write(rows, summary, out),
+            Format::Json => json::write(rows, summary, idle, out),
             Format::Junit => junit::write(rows, summary, out),
-            Format::Html => out.write_all(html_page(rows, summary).as_bytes()),
+            Format::Html => out.write_all(html_page(rows, summary, idle).as_bytes()),
         }
     }
+}
+
+fn pretty_idle(idle: &[Tolerance], out: &mut dyn Write) -> io::Result<()> {
+    for tolerance in idle {
+        writeln!(
+            out,
+            "\na documented deviation did not occur in {}: {}",
+            tolerance.case, tolerance.seen
+        )?;
+    }
+    Ok(())
 }
 
 fn pretty_end(rows: &[Row], summary: &Summary, out: &mut dyn Write) -> io::Result<()> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use roce_wire::pcap::{LinkType, NgWriter, Reader};
 
-use crate::beds::{BedKind, BedOptions, Entry, NativeOptions, entries, run_entry};
+use crate::beds::{BedKind, BedOptions, Entry, NativeBed, NativeOptions, Tolerance, entries, run_entry};
 use crate::outcome::Verdict;
 use crate::report::{self, Format};
 use crate::runner::Outcome;
@@ -182,9 +182,34 @@ pub fn run(
         report.row(&row, out)?;
         rows.push(row);
     }
-    report.end(&rows, &summary, out)?;
+    let idle = did_not_occur(options, &rows);
+    report.end(&rows, &summary, &idle, out)?;
     out.flush()?;
     Ok(summary)
+}
+
+/// Documented deviations whose case has run and shown another behaviour: perhaps they are no longer true.
+fn did_not_occur(options: &RunOptions, rows: &[Row]) -> Vec<Tolerance> {
+    if !options.beds.contains(&BedKind::Native) {
+        return Vec::new();
+    }
+    let Ok(bed) = NativeBed::open(&options.native) else {
+        return Vec::new();
+    };
+    let known = bed.tolerances().map(|known| known.tolerance.as_slice());
+    let ran_otherwise = |tolerance: &&Tolerance| {
+        rows.iter().any(|row| {
+            row.entry.bed == BedKind::Native
+                && row.entry.id == tolerance.case
+                && !matches!(row.verdict, Verdict::Deviation(_) | Verdict::Skipped(_))
+        })
+    };
+    known
+        .unwrap_or_default()
+        .iter()
+        .filter(ran_otherwise)
+        .cloned()
+        .collect()
 }
 
 fn run_one(entry: Entry, options: &RunOptions, capture: Option<&mut Capture>) -> io::Result<Row> {

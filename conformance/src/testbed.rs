@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use roce_wire::Headers;
-use verbs_api::Provider;
+use verbs_api::{Gid, Provider};
 
 use crate::outcome::{Failure, Verdict};
 
@@ -189,6 +189,12 @@ pub trait Testbed: Sized {
     /// Control over packets, where [`Testbed::has`] says so for [`Need::Network`].
     fn network(&mut self) -> Option<&mut dyn Network> {
         None
+    }
+
+    /// Tell the bed that queue pairs at this end will join a multicast group. Some devices leave joining it at the IP
+    /// layer to others.
+    fn expect_group(&mut self, side: Side, group: Gid) {
+        let _ = (side, group);
     }
 
     /// Take the port of one end down, or up again, where [`Testbed::has`] says so for [`Need::PortControl`].

@@ -128,7 +128,7 @@ fn page(cases: usize) -> (String, Summary) {
             Row::of(entry, outcome)
         })
         .collect();
-    let page = html_page(&rows, &summary);
+    let page = html_page(&rows, &summary, &[]);
     for row in rows {
         if let Some(capture) = row.capture {
             let _ = fs::remove_file(capture);
@@ -201,6 +201,7 @@ fn hostile_words() -> Result<(), Failed> {
             failed: 1,
             ..Summary::default()
         },
+        &[],
     );
     ensure(
         !page.contains("<script") && !page.contains("<X>") && !page.contains("<b>.pcapng"),

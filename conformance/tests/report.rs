@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use conformance::beds::{BedKind, SimBed};
+use conformance::beds::{BedKind, SimBed, all_tolerances};
 use conformance::{Format, RunOptions, Summary, cases, catalogue, list, requirements, run};
 
 #[test]
@@ -197,4 +197,28 @@ fn the_list_names_cases_beds_and_requirements() {
             .any(|line| line.starts_with("D1 ") && line.contains("sim") && line.contains("SEND-1")),
         "{text}"
     );
+}
+
+#[test]
+fn every_tolerance_names_a_case_and_its_requirement_and_has_a_log() {
+    let cases = cases::all::<SimBed>();
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for file in all_tolerances() {
+        for tolerance in &file.tolerance {
+            let what = format!("{}: {}", file.device, tolerance.case);
+            let case = cases.iter().find(|case| case.id == tolerance.case);
+            let case = case.unwrap_or_else(|| panic!("{what}: there is no such case"));
+            assert!(
+                case.requirements.contains(&tolerance.requirement.as_str()),
+                "{what}: the case does not show {}",
+                tolerance.requirement
+            );
+            assert!(!tolerance.why.is_empty() && !tolerance.seen.is_empty(), "{what}");
+            assert!(
+                root.join(&tolerance.shown_by).is_file(),
+                "{what}: there is no {}",
+                tolerance.shown_by
+            );
+        }
+    }
 }

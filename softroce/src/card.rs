@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use softroce_engine::{Acks, Config, Counters, CqId, Engine, EngineEvent, SrqId, Time, TxBatch};
 use verbs_api::{EventKind, EventSource, Gid, PortState};
 
+use crate::cm::card::CmCard;
 use crate::cq::CqShared;
 use crate::events::AsyncQueue;
 use crate::fabric::{Fabric, FabricCounters};
@@ -27,6 +28,9 @@ const BATCHES_PER_ROUND: usize = 8;
 /// How long the engine lets an acknowledgement wait for data to travel with, ns. Only a program that leaves off in the
 /// middle of a conversation makes one wait so long: the next empty poll sends it.
 const ACK_DELAY_NS: u64 = 150_000;
+
+/// The process's part of the queue pair numbers stands above so many bits; its communication IDs begin likewise.
+const SLICE_SHIFT: u32 = 16;
 
 /// Requests or packets under way to a process behind which small ones may gather: below, it would run dry meanwhile.
 const UNDER_WAY: u64 = 2;
@@ -75,6 +79,7 @@ pub(crate) struct Card {
     pub(crate) listeners: Listeners,
     pub(crate) domains: Domains,
     pub(crate) orphans: Orphans,
+    pub(crate) cm: CmCard,
     /// See [`Card::force_port`].
     forced_state: Option<PortState>,
 }
@@ -104,6 +109,8 @@ impl Card {
             initial_window_bytes: 0,
             node_guid: port.gids.first().map_or(0, |entry| node_guid(entry.gid)),
         });
+        let guid = engine.device_attr().node_guid;
+        engine.serve_management();
         engine.set_port(port);
         // The port is as it is from the start: nobody needs to hear that it came up.
         while engine.poll_event().is_some() {}
@@ -116,6 +123,7 @@ impl Card {
             listeners: Listeners::default(),
             domains: Domains::default(),
             orphans: Orphans::default(),
+            cm: CmCard::new(seed, (slice.start >> SLICE_SHIFT) as u8, guid),
             forced_state: None,
         }
     }
@@ -140,6 +148,15 @@ impl Card {
             engine.handle_timeout(now);
             done.acted = true;
         }
+        if self.engine.has_mads()
+            || self
+                .cm
+                .agent
+                .poll_timeout()
+                .is_some_and(|deadline| deadline <= now)
+        {
+            done.acted |= self.manage(now);
+        }
         if received == 0 {
             // A program that polls without end leaves nothing to the background thread, this neither.
             self.look_at_port();
@@ -159,7 +176,7 @@ impl Card {
 
     /// Send what a verb has made ready, and pass events on. Bounded.
     pub(crate) fn settle(&mut self, now: Time, pace: &Pace) -> Done {
-        if self.engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
+        if self.poll_timeout().is_some_and(|deadline| deadline <= now) {
             // What it waits for may lie in the socket, if all threads slept too long: look there before it runs out.
             return self.round(now, RoundAcks::WithAnswer, pace);
         }

@@ -5,7 +5,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use verbs_api::{
-    AddressVector, AsyncEventGuard, Capabilities, CqInit, DeviceAttr, Error, GidEntry, Object, PortAttr,
+    AddressVector, AsyncEventGuard, Capabilities, CqInit, DeviceAttr, Error, Gid, GidEntry, Object, PortAttr,
     Refused, Result, Wc,
 };
 
@@ -103,6 +103,11 @@ impl ContextInner {
         self.device.look(|card| card.engine.av_from_wc(wc, grh))?
     }
 
+    /// The device's own GID, while its interface has one.
+    pub(crate) fn gid(&self) -> Option<Gid> {
+        self.device.gid
+    }
+
     fn check_port(&self, port: u8) -> Result<()> {
         if port == PORT {
             return Ok(());
@@ -155,7 +160,18 @@ impl verbs_api::Context for Context {
     }
 
     fn query_device(&self) -> Result<DeviceAttr> {
-        self.inner.device.look(|card| card.engine.device_attr())
+        let (attr, has_multicast) = self
+            .inner
+            .device
+            .look(|card| (card.engine.device_attr(), card.fabric.has_multicast()))?;
+        // C programs have no other way to see that there are no groups.
+        let groups = |count| if has_multicast { count } else { 0 };
+        Ok(DeviceAttr {
+            max_mcast_grp: groups(attr.max_mcast_grp),
+            max_mcast_qp_attach: groups(attr.max_mcast_qp_attach),
+            max_total_mcast_qp_attach: groups(attr.max_total_mcast_qp_attach),
+            ..attr
+        })
     }
 
     fn query_port(&self, port: u8) -> Result<PortAttr> {

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
 use softroce_engine::{Counters, ObjectCounts, Time};
-use verbs_api::{Error, ErrorKind, PostError, Result};
+use verbs_api::{Error, ErrorKind, Gid, PostError, Result};
 
 use crate::announce;
 use crate::card::{Card, Done, RoundAcks};
@@ -42,6 +42,8 @@ struct Handle {
 pub(crate) struct Shared {
     pub(crate) name: String,
     node_guid: u64,
+    /// Of the address that it was opened on.
+    pub(crate) gid: Option<Gid>,
     /// Never dropped in a child that inherited it: its sockets and files are the parent's.
     pub(crate) gate: Gate<ManuallyDrop<Card>>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -106,6 +108,7 @@ impl Device {
         let shared = Arc::new(Shared {
             name: name.to_owned(),
             node_guid: card.engine.device_attr().node_guid,
+            gid: card.engine.gid_table().first().map(|entry| entry.gid),
             gate: Gate::new(ManuallyDrop::new(card)),
             clock,
             mode,
@@ -175,7 +178,7 @@ impl Device {
         let shared = &self.handle.shared;
         shared.check_owner().ok()?;
         let guard = shared.gate.enter();
-        let deadline = guard.engine.poll_timeout();
+        let deadline = guard.poll_timeout();
         shared.leave(guard);
         deadline
     }
@@ -361,7 +364,7 @@ impl Shared {
             self.pace.found_by_poll();
         }
         self.leave_over(done);
-        self.pace.deadline_is(guard.engine.poll_timeout());
+        self.pace.deadline_is(guard.poll_timeout());
         let left = guard.leave();
         self.pace.ring();
         left
@@ -377,7 +380,7 @@ impl Shared {
 
     /// Leave after something that was no round.
     pub(crate) fn leave(&self, guard: Inside<'_>) {
-        self.pace.deadline_is(guard.engine.poll_timeout());
+        self.pace.deadline_is(guard.poll_timeout());
         let left = guard.leave();
         self.pace.ring();
         if left == Left::Again && self.mode == ProgressMode::Auto {

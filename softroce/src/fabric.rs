@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::os::fd::RawFd;
 
+use roce_wire::cm::ServiceId;
 use softroce_engine::{PortConfig, RxMeta, TxBatch};
 use verbs_api::{Error, Result};
 
@@ -90,6 +91,21 @@ pub trait Fabric: Send {
     /// Whether [`join`](Fabric::join) works at all: what the device reports as its ability.
     fn has_multicast(&self) -> bool {
         false
+    }
+
+    /// Have requests for this service of RDMA CM reach this process, and no other process on the address, until
+    /// [`release_service`](Fabric::release_service).
+    ///
+    /// # Errors
+    /// EADDRINUSE: another process has it.
+    fn claim_service(&mut self, service: ServiceId) -> Result<()> {
+        let _ = service;
+        Ok(())
+    }
+
+    /// Leave the service to others. Releasing what was not claimed does nothing.
+    fn release_service(&mut self, service: ServiceId) {
+        let _ = service;
     }
 
     /// From now on tell the traffic class and the hop limit of what arrives ([`RxMeta`]), as far as they are known:

@@ -10,6 +10,7 @@
 
 pub mod announce;
 pub mod clock;
+pub mod cm;
 pub mod fabric;
 pub mod interfaces;
 pub mod journal;
@@ -48,6 +49,7 @@ mod xrc;
 pub use ah::Ah;
 pub use channel::Channel;
 pub use clock::{Clock, MonotonicClock};
+pub use cm::{Cm, CmId};
 pub use context::Context;
 pub use cq::Cq;
 pub use description::DeviceDescription;

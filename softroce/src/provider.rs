@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use verbs_api::{DeviceInfo, Error, ErrorKind, Gid, Provider, Result};
 
@@ -11,7 +11,7 @@ use crate::ah::Ah;
 use crate::card::{Card, node_guid};
 use crate::channel::Channel;
 use crate::clock::MonotonicClock;
-use crate::context::Context;
+use crate::context::{Context, ContextInner};
 use crate::cq::Cq;
 use crate::description::DeviceDescription;
 use crate::device::{Device, WeakDevice};
@@ -44,6 +44,8 @@ struct Slot {
     source: Source,
     /// Of the process that made the provider, see [`fork`].
     generation: u32,
+    /// What all ids of RDMA CM share.
+    context: Mutex<Weak<ContextInner>>,
 }
 
 enum Source {
@@ -101,6 +103,7 @@ impl Softroce {
                 open: Mutex::default(),
             },
             generation: fork::generation(),
+            context: Mutex::default(),
         });
         Ok(Softroce {
             slots: slots.collect(),
@@ -116,6 +119,7 @@ impl Softroce {
             },
             source: Source::Ready(device),
             generation: fork::generation(),
+            context: Mutex::default(),
         });
         Softroce {
             slots: slots.collect(),
@@ -131,7 +135,42 @@ impl Softroce {
     }
 }
 
+impl Softroce {
+    /// The addresses of its devices, in their order.
+    pub(crate) fn addresses(&self) -> Result<Vec<IpAddr>> {
+        self.slots.iter().map(Slot::address).collect()
+    }
+
+    /// A device, by its position, opened once for all who ask here.
+    pub(crate) fn shared_context(&self, position: usize) -> Result<Arc<ContextInner>> {
+        let slot = &self.slots[position];
+        // In a forked child the holder may be a thread of the parent, which will never let go.
+        let mut shared = match slot.context.try_lock() {
+            Some(shared) => shared,
+            None if slot.generation != fork::generation() => return Ok(Context::new(slot.device()?)?.inner),
+            None => slot.context.lock(),
+        };
+        if let Some(context) = shared.upgrade().filter(|context| context.device.is_owned()) {
+            return Ok(context);
+        }
+        let context = Context::new(slot.device()?)?.inner;
+        *shared = Arc::downgrade(&context);
+        Ok(context)
+    }
+}
+
 impl Slot {
+    fn address(&self) -> Result<IpAddr> {
+        match &self.source {
+            Source::Address { address, .. } => Ok(*address),
+            Source::Ready(device) => {
+                device.shared().gid.map(Gid::ip).ok_or_else(|| {
+                    Error::new(ErrorKind::NotFound, format!("{} has no address", self.info.name))
+                })
+            }
+        }
+    }
+
     fn describe(&self) -> Result<DeviceDescription> {
         let name = &self.info.name;
         match &self.source {

@@ -62,6 +62,18 @@ struct Parents {
 }
 
 impl Qp {
+    pub(crate) fn device(&self) -> &Arc<Shared> {
+        &self.device
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<QpShared> {
+        &self.shared
+    }
+
+    pub(crate) fn has_srq(&self) -> bool {
+        self._parents._srq.is_some()
+    }
+
     pub(crate) fn create(pd: &Pd, init: &QpInit<'_, Softroce>) -> Result<Qp> {
         let context = &pd.inner.context;
         check_context(pd, init)?;

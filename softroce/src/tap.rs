@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use roce_wire::ROCE_V2_PORT;
+use roce_wire::cm::ServiceId;
 use roce_wire::pcap::{Direction, LinkType, NgWriter};
 use softroce_engine::{PortConfig, RxMeta, TxBatch};
 use verbs_api::{Error, Result};
@@ -257,6 +258,14 @@ impl<F: Fabric> Fabric for Tap<F> {
 
     fn has_multicast(&self) -> bool {
         self.inner.has_multicast()
+    }
+
+    fn claim_service(&mut self, service: ServiceId) -> Result<()> {
+        self.inner.claim_service(service)
+    }
+
+    fn release_service(&mut self, service: ServiceId) {
+        self.inner.release_service(service);
     }
 
     fn report_header_fields(&mut self) {

@@ -133,7 +133,7 @@ fn serve(shared: &Shared, spin: &mut Spin, answers: &mut Answers, entry: Entry) 
     } else if spin.goes_on(now, done.something()) {
         Next::Spin
     } else {
-        let until = spin.sleeps_until(now, guard.engine.poll_timeout());
+        let until = spin.sleeps_until(now, guard.poll_timeout());
         shared.pace.sleep(now, until);
         Next::Sleep
     };

@@ -30,6 +30,24 @@ pub fn cases() -> Vec<Case> {
             })
         }),
     ];
+    cases.extend([
+        Case::new(
+            "conformance over the C interface passes without a deviation",
+            || over_the_drop_in(&[]),
+        ),
+        Case::new(
+            "conformance over the C interface passes with the builder and the cursor",
+            || over_the_drop_in(&["--interface", "extended"]),
+        ),
+        Case::new(
+            "conformance without libibverbs says so and ends with 2",
+            without_library,
+        ),
+        Case::new(
+            "conformance without a device says so and ends with 2",
+            without_device,
+        ),
+    ]);
     for bed in BEDS {
         cases.push(Case::new(
             format!("conformance in json on bed {bed} is well formed and passes"),
@@ -49,6 +67,61 @@ fn run(options: &[&str]) -> Result<String, Stop> {
     let finished = program.args(["conformance"]).args(options).finish(LIMIT)?;
     finished.succeeded()?;
     Ok(finished.stdout)
+}
+
+/// Our own shared object, through libibverbs' interface: nothing is tolerated.
+fn over_the_drop_in(options: &[&str]) -> Outcome {
+    let all = [&["--bed", "dropin", "--format", "json"], options].concat();
+    let printed = run(&all)?;
+    let report: Value =
+        serde_json::from_str(&printed).map_err(|error| Stop::Fail(format!("{error} in:\n{printed}")))?;
+    let count = |name: &str| report[name].as_u64().unwrap_or(u64::MAX);
+    ensure(
+        (count("failed"), count("deviations")) == (0, 0) && count("passed") > 200,
+        || format!("failed, deviated, or too little ran:\n{printed}"),
+    )
+}
+
+/// The suite on a libibverbs that is not to be had: status 2, and a message with these words.
+fn cannot_be_had(options: &[&str], words: &[&str]) -> Outcome {
+    let bed = Bed::loopback()?;
+    let program = bed.program(&bed.here, [softroce()?.as_os_str()]);
+    let finished = program
+        .args(["conformance", "--provider", "libibverbs"])
+        .args(options)
+        .finish(LIMIT)?;
+    ensure(finished.code() == Some(2), || {
+        format!("the status is {:?}:\n{}", finished.code(), finished.stderr)
+    })?;
+    ensure(words.iter().any(|word| finished.stderr.contains(word)), || {
+        format!("none of {words:?} in:\n{}", finished.stderr)
+    })
+}
+
+fn without_library() -> Outcome {
+    cannot_be_had(
+        &["--library", "/nowhere/libibverbs.so.1"],
+        &["It comes with rdma-core"],
+    )
+}
+
+/// On a machine without cards the system's library, if it is there at all, lists no device, or has no kernel to ask.
+fn without_device() -> Outcome {
+    let has_device =
+        std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some());
+    if has_device {
+        return Err(Stop::skip("this machine has an RDMA device"));
+    }
+    let words = [
+        "finds no RDMA device",
+        "listing RDMA devices",
+        "It comes with rdma-core",
+    ];
+    cannot_be_had(&[], &words)?;
+    cannot_be_had(
+        &["--device", "no_such0"],
+        &["no_such0", "listing RDMA devices", "It comes with rdma-core"],
+    )
 }
 
 fn json(bed: &str) -> Outcome {

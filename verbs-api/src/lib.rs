@@ -41,7 +41,10 @@ mod work_request;
 pub use access::{Access, LKey, RKey};
 pub use address::{AddressVector, Gid, GidEntry, GidType};
 pub use buffer::Buffer;
-pub use cm::{CmEvent, CmEventKind, CmId, CmPortSpace, ConnectionManager, ConnectionParameters};
+pub use cm::{
+    Acknowledge, CmEvent, CmEventKind, CmId, CmPortSpace, ConnectionManager, ConnectionParameters,
+    DatagramPeer, PeerParameters,
+};
 pub use completion::{Notify, Wc, WcFlags, WcOpcode, WcStatus};
 pub use device::{AtomicCap, DeviceAttr, DeviceInfo, LinkLayer, Mtu, PortAttr, PortState, device_caps};
 pub use error::{Error, ErrorKind, PostError, Refused, Result};

@@ -1,5 +1,7 @@
 //! What must hold for any bytes at all. Run by the fuzz target, and by `tests/corpus.rs` over the kept corpus.
 
+use roce_wire::cm::Message;
+use roce_wire::cm::ip::IpCm;
 use roce_wire::frame::{self, Frame};
 use roce_wire::icrc::{Flow, FlowCrc, Verdict};
 use roce_wire::pcap::{LinkType, Reader};
@@ -25,6 +27,20 @@ pub fn everything(bytes: &[u8]) {
         assert_eq!(grh::read(&again), Ok(ip));
     }
     capture(bytes);
+    message(bytes);
+}
+
+fn message(bytes: &[u8]) {
+    if let Ok((transaction_id, message)) = Message::parse(bytes) {
+        // Reserved bits are not kept.
+        assert_eq!(
+            Message::parse(&message.to_mad(transaction_id)),
+            Ok((transaction_id, message))
+        );
+    }
+    if let Ok(header) = IpCm::parse(bytes) {
+        assert_eq!(IpCm::parse(&header.to_bytes()), Ok(header));
+    }
 }
 
 fn packet(bytes: &[u8]) {

@@ -41,6 +41,10 @@ pub enum Layer {
     Pad,
     /// Invariant CRC.
     Icrc,
+    /// Management datagram.
+    Mad,
+    /// What RDMA CM puts in front of private data.
+    IpCm,
 }
 
 impl fmt::Display for Layer {
@@ -63,6 +67,8 @@ impl fmt::Display for Layer {
             Self::Ieth => "IETH",
             Self::Pad => "pad",
             Self::Icrc => "ICRC",
+            Self::Mad => "MAD",
+            Self::IpCm => "IP CM header",
         })
     }
 }

@@ -42,12 +42,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod cm;
 pub mod ethernet;
 pub mod frame;
 pub mod gid;
 pub mod grh;
 pub mod icrc;
 pub mod ip;
+pub mod mad;
 pub mod pcap;
 pub mod raw;
 pub mod source_port;
@@ -57,6 +59,7 @@ mod bth;
 mod display;
 mod error;
 mod extension;
+mod fields;
 mod flush;
 mod headers;
 mod numbers;

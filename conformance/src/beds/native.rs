@@ -2,11 +2,12 @@
 //! another library.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use verbs_api::{Context as _, GidEntry, GidType, Provider};
+use verbs_api::{Context as _, Gid, GidEntry, GidType, Provider};
 use verbs_native::{DropIn, Interface, Native};
 
 use super::offers;
@@ -58,8 +59,31 @@ impl NativeOptions {
 /// One end: a device, and which GIDs of it to use.
 struct End {
     context: <Native as Provider>::Context,
-    usual: (u8, u32),
-    other: Option<(u8, u32)>,
+    usual: GidEntry,
+    other: Option<GidEntry>,
+}
+
+/// Where a GID stands: (port, index).
+fn place(entry: &GidEntry) -> (u8, u32) {
+    (entry.port, entry.index)
+}
+
+/// Join a group at the IP layer, for as long as the socket lives. The kernel's rxe does not do that, and gets only what
+/// somebody else on its interface asks for.
+fn join(group: IpAddr, own: &GidEntry) -> std::io::Result<UdpSocket> {
+    match (group, own.gid.ip()) {
+        (IpAddr::V4(group), IpAddr::V4(interface)) => {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+            socket.join_multicast_v4(&group, &interface)?;
+            Ok(socket)
+        }
+        (IpAddr::V6(group), IpAddr::V6(_)) => {
+            let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?;
+            socket.join_multicast_v6(&group, own.interface_index)?;
+            Ok(socket)
+        }
+        _ => Err(std::io::ErrorKind::InvalidInput.into()),
+    }
 }
 
 /// A device of libibverbs, or two, as a bed.
@@ -68,6 +92,8 @@ pub struct NativeBed {
     /// Devices of their own for the other IP family.
     other_family: Option<<Native as Provider>::Context>,
     tolerances: Option<Arc<Tolerances>>,
+    /// Members of groups at the IP layer.
+    groups: Vec<UdpSocket>,
     /// Whether what the provider does not offer is no failure.
     may_lack: bool,
     patience: Duration,
@@ -119,6 +145,7 @@ impl NativeBed {
             ends,
             other_family: None,
             tolerances,
+            groups: Vec::new(),
             may_lack: true,
             patience: options.patience(),
             start: Instant::now(),
@@ -139,6 +166,7 @@ impl NativeBed {
             ends,
             other_family: native.open(other).ok(),
             tolerances: None,
+            groups: Vec::new(),
             may_lack: false,
             patience: options.patience(),
             start: Instant::now(),
@@ -190,8 +218,8 @@ fn end(native: &Native, device: &str, gid_index: Option<u32>) -> Result<End, Fai
     };
     let other = routed().find(|entry| entry.gid.ip().is_ipv4() != usual.gid.ip().is_ipv4());
     Ok(End {
-        usual: (usual.port, usual.index),
-        other: other.map(|entry| (entry.port, entry.index)),
+        usual: usual.clone(),
+        other: other.cloned(),
         context,
     })
 }
@@ -213,9 +241,9 @@ impl Testbed for NativeBed {
     fn gid_index(&self, side: Side, family: Family) -> (u8, u32) {
         let end = &self.ends[side.index()];
         match (family, &self.other_family) {
-            (Family::Usual, _) => end.usual,
+            (Family::Usual, _) => place(&end.usual),
             (Family::Other, Some(_)) => (1, 0),
-            (Family::Other, None) => end.other.unwrap_or(end.usual),
+            (Family::Other, None) => place(end.other.as_ref().unwrap_or(&end.usual)),
         }
     }
 
@@ -281,6 +309,22 @@ impl Testbed for NativeBed {
             }
             None => Verdict::Fail(seen),
         }
+    }
+
+    fn expect_group(&mut self, side: Side, group: Gid) {
+        if !self.may_lack {
+            // Softroce joins by itself.
+            return;
+        }
+        let end = &self.ends[side.index()];
+        let group = group.ip();
+        let own = [Some(&end.usual), end.other.as_ref()];
+        let own = own
+            .into_iter()
+            .flatten()
+            .find(|entry| entry.gid.ip().is_ipv4() == group.is_ipv4());
+        // Where it fails, the case sees that nothing arrives.
+        self.groups.extend(own.and_then(|own| join(group, own).ok()));
     }
 
     fn leftovers(&self) -> Option<String> {

@@ -43,6 +43,13 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             full_queues,
         ),
         Case::verbs(
+            "I0-ROOM",
+            "a queue takes as many requests as were granted, and no more",
+            &["POST-3"],
+            granted_room,
+        )
+        .of_priority(2),
+        Case::verbs(
             "I14",
             "a list with too many entries in its second request is taken up to there",
             &["POST-2"],
@@ -230,6 +237,11 @@ fn order_under_load<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     Ok(())
 }
 
+/// More than any device is known to grant beyond what was asked for: twice, and a little.
+fn more_than(room: u32) -> u64 {
+    2 * u64::from(room) + 2
+}
+
 fn full_queues<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let setup = Setup {
         rnr_retry: 7,
@@ -244,52 +256,19 @@ fn full_queues<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         pair.left.qp.cap()
     );
     // No receive at the peer: every slot stays taken.
-    let sends: Vec<_> = (0..u64::from(send_room) + 2)
-        .map(|wr_id| SendWr::<B::P>::inline(wr_id, SendOp::Send { imm: None }, b"x"))
-        .collect();
-    match pair.left.qp.post_send(&sends) {
-        Ok(()) => {
-            return Err(Failure::new(format!(
-                "{} sends fit where {send_room} were granted",
-                sends.len()
-            )));
-        }
-        Err(refused) => {
-            same!(refused.posted, send_room as usize, "sends accepted");
-            same!(
-                refused.error.kind(),
-                ErrorKind::NoMemory,
-                "error of the first send too many ({})",
-                refused.error
-            );
-        }
-    }
-    let receives: Vec<_> = (0..u64::from(recv_room) + 2)
-        .map(|wr_id| RecvWr { wr_id, sges: &[] })
-        .collect();
-    match pair.left.qp.post_recv(&receives) {
-        Ok(()) => {
-            return Err(Failure::new(format!(
-                "{} receives fit where {recv_room} were granted",
-                receives.len()
-            )));
-        }
-        Err(refused) => {
-            same!(refused.posted, recv_room as usize, "receives accepted");
-            same!(
-                refused.error.kind(),
-                ErrorKind::NoMemory,
-                "error of the first receive too many ({})",
-                refused.error
-            );
-        }
-    }
+    let sends = many_sends::<B::P>(send_room);
+    let accepted = filled(pair.left.qp.post_send(&sends), send_room, "send")?;
+    filled(
+        pair.left.qp.post_recv(&many_receives(recv_room)),
+        recv_room,
+        "receive",
+    )?;
     // Exactly what was accepted completes.
     let sink = pair.right.region(64, Access::LOCAL_WRITE)?;
-    for wr_id in 0..u64::from(send_room) {
+    for wr_id in 0..accepted as u64 {
         pair.right.recv(wr_id, &[sink.whole()])?;
     }
-    for wr_id in 0..u64::from(send_room) {
+    for wr_id in 0..accepted as u64 {
         scene.ends_with(&pair.left.send_cq, wr_id, WcStatus::Success)?;
         scene.ends_with(&pair.right.recv_cq, wr_id, WcStatus::Success)?;
     }
@@ -306,6 +285,68 @@ fn full_queues<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         pair.left.recv_cq.poll(&mut rest)?,
         0,
         "completions of receives that nothing was sent to"
+    );
+    Ok(())
+}
+
+fn many_sends<P: verbs_api::Provider>(room: u32) -> Vec<SendWr<'static, P>> {
+    (0..more_than(room))
+        .map(|wr_id| SendWr::inline(wr_id, SendOp::Send { imm: None }, b"x"))
+        .collect()
+}
+
+fn many_receives(room: u32) -> Vec<RecvWr<'static>> {
+    (0..more_than(room))
+        .map(|wr_id| RecvWr { wr_id, sges: &[] })
+        .collect()
+}
+
+/// How many were accepted before the queue was full: not less than granted.
+fn filled(answer: Result<(), verbs_api::PostError>, room: u32, what: &str) -> Result<usize, Failure> {
+    match answer {
+        Ok(()) => Err(Failure::new(format!(
+            "{} {what}s fit where {room} were granted",
+            more_than(room)
+        ))),
+        Err(refused) => {
+            check!(
+                refused.posted >= room as usize,
+                "{} {what}s were accepted where {room} were granted",
+                refused.posted
+            );
+            same!(
+                refused.error.kind(),
+                ErrorKind::NoMemory,
+                "error of the first {what} too many ({})",
+                refused.error
+            );
+            Ok(refused.posted)
+        }
+    }
+}
+
+fn granted_room<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let setup = Setup {
+        rnr_retry: 7,
+        cqe: 4096,
+        ..Setup::default()
+    };
+    let pair = scene.pair(&setup)?;
+    let cap = pair.left.qp.cap();
+    let sends = filled(
+        pair.left.qp.post_send(&many_sends::<B::P>(cap.max_send_wr)),
+        cap.max_send_wr,
+        "send",
+    )?;
+    let receives = filled(
+        pair.left.qp.post_recv(&many_receives(cap.max_recv_wr)),
+        cap.max_recv_wr,
+        "receive",
+    )?;
+    same!(
+        (sends, receives),
+        (cap.max_send_wr as usize, cap.max_recv_wr as usize),
+        "sends and receives that fit, against those granted"
     );
     Ok(())
 }

@@ -1,7 +1,5 @@
 //! Datagrams that are dropped: what becomes of the receive, and of the next one.
 
-use std::time::Duration;
-
 use verbs_api::{Context as _, Provider, QpState, SendOp, WcStatus};
 
 use crate::case::Case;
@@ -92,7 +90,9 @@ fn is_lost<B: Testbed>(
     scene
         .ends_with(&marker.recv_cq, 1, WcStatus::Success)
         .map_err(|e| e.during("a datagram to a queue pair beside"))?;
-    scene.quiet(&[&pair.right.recv_cq], Duration::ZERO)
+    // Devices may serve their queue pairs one beside the other: the first may be a little behind.
+    let behind = scene.bed.slack() / 50;
+    scene.quiet(&[&pair.right.recv_cq], behind)
 }
 
 fn wrong_qkey<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {

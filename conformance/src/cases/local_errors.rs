@@ -44,7 +44,8 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             "without a receive a SEND ends with RNR_RETRY_EXC_ERR",
             &["RNR-1", "FLUSH-2"],
             no_receive,
-        ),
+        )
+        .of_priority(2),
         Case::verbs(
             "E25",
             "a receive posted during the RNR wait is used",

@@ -93,6 +93,15 @@ fn group<P: Provider>(node: &Node<P>) -> Gid {
     }
 }
 
+/// The same, and the bed knows that both ends will join it.
+fn announced<B: Testbed>(scene: &mut Scene<B>, node: &Node<B::P>) -> Gid {
+    let group = group(node);
+    for side in Side::BOTH {
+        scene.bed.expect_group(side, group);
+    }
+    group
+}
+
 fn members(from: &Endpoint, group: Gid) -> Endpoint {
     let mut to = from.clone();
     (to.gid.gid, to.qpn) = (group, MULTICAST_QPN);
@@ -150,7 +159,7 @@ fn everyone_once<B: Testbed>(scene: &mut Scene<B>, family: Family) -> CaseResult
     };
     let speaker = scene.node(Side::Left, &setup)?;
     speaker.connect(&setup, &speaker.endpoint)?;
-    let group = group(&speaker);
+    let group = announced(scene, &speaker);
     let other_key = Setup {
         qkey: setup.qkey ^ 1,
         ..setup.clone()
@@ -200,7 +209,7 @@ fn leaving<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let setup = Setup::datagrams();
     let speaker = scene.node(Side::Left, &setup)?;
     speaker.connect(&setup, &speaker.endpoint)?;
-    let group = group(&speaker);
+    let group = announced(scene, &speaker);
     let stays = member(scene, Side::Right, &setup)?;
     let leaves = member(scene, Side::Right, &setup)?;
     for member in [&stays, &leaves] {
@@ -235,7 +244,7 @@ fn loopback_copies<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let speaker = member(scene, Side::Left, &setup)?;
     let beside = member(scene, Side::Left, &setup)?;
     let far = member(scene, Side::Right, &setup)?;
-    let group = group(&speaker.node);
+    let group = announced(scene, &speaker.node);
     for member in [&beside, &far] {
         member.node.qp.attach_mcast(group, 0)?;
     }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use verbs_api::{
-    ErrorKind, LKey, Mtu, Provider, QpState, QpType, QueuePair, RKey, RemoteAddr, SendOp, SendWr, Sge,
-    WcFlags, WcOpcode, WcStatus,
+    ErrorKind, LKey, Mtu, QpState, QpType, QueuePair, RKey, RemoteAddr, SendOp, SendWr, Sge, WcFlags,
+    WcOpcode, WcStatus,
 };
 
 use crate::case::Case;
-use crate::outcome::{CaseResult, Failure};
+use crate::outcome::CaseResult;
 use crate::pair::{Pair, Region, Setup, full_access, pattern, read, same_bytes, send, write};
 use crate::scene::Scene;
 use crate::testbed::{Need, Testbed};
@@ -203,41 +203,52 @@ fn nobody_there<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 fn refused_operations<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let pair = scene.pair(&Setup::of(QpType::Uc))?;
-    let (own, far) = (
-        pair.left.region(64, full_access())?,
-        pair.right.region(64, full_access())?,
-    );
-    far.scribble(3);
-    let remote = far.remote(0);
-    let operations = [
-        ("READ", read(remote)),
-        (
-            "compare and swap",
-            SendOp::CompareSwap {
-                remote,
-                compare: 0,
-                swap: 1,
-            },
-        ),
-        ("fetch and add", SendOp::FetchAdd { remote, add: 1 }),
-        (
-            "SEND with invalidate",
-            SendOp::SendWithInvalidate { rkey: remote.rkey },
-        ),
-    ];
-    for (name, op) in operations {
-        refused(&pair, op, &[own.sge(0..8)], name)?;
+    for which in 0..4 {
+        let pair = scene.pair(&Setup::of(QpType::Uc))?;
+        let (own, far) = (
+            pair.left.region(64, full_access())?,
+            pair.right.region(64, full_access())?,
+        );
+        far.scribble(3);
+        let remote = far.remote(0);
+        let (name, op) = match which {
+            0 => ("READ", read(remote)),
+            1 => (
+                "compare and swap",
+                SendOp::CompareSwap {
+                    remote,
+                    compare: 0,
+                    swap: 1,
+                },
+            ),
+            2 => ("fetch and add", SendOp::FetchAdd { remote, add: 1 }),
+            _ => (
+                "SEND with invalidate",
+                SendOp::SendWithInvalidate { rkey: remote.rkey },
+            ),
+        };
+        refused(scene, &pair, op, &[own.sge(0..8)], name)?;
+        same_bytes("the peer's memory", &far.buffer.to_vec(0..64), &pattern(3, 64))?;
     }
-    scene.quiet(&[&pair.left.send_cq], WHILE)?;
-    same_bytes("the peer's memory", &far.buffer.to_vec(0..64), &pattern(3, 64))?;
-    scene.still_works(&pair)
+    Ok(())
 }
 
-/// Posting must be refused with EINVAL (EOPNOTSUPP will do), with nothing posted.
-fn refused<P: Provider>(pair: &Pair<P>, op: SendOp<'_, P>, sges: &[Sge], name: &str) -> CaseResult {
+/// Posting must be refused with EINVAL (EOPNOTSUPP will do), with nothing posted; or else the request ends with
+/// LOC_QP_OP_ERR.
+fn refused<B: Testbed>(
+    scene: &mut Scene<B>,
+    pair: &Pair<B::P>,
+    op: SendOp<'_, B::P>,
+    sges: &[Sge],
+    name: &str,
+) -> CaseResult {
     match pair.left.qp.post_send(&[SendWr::new(1, op, sges)]) {
-        Ok(()) => Err(Failure::new(format!("{name} must be refused, but was accepted"))),
+        Ok(()) => {
+            scene
+                .ends_with(&pair.left.send_cq, 1, WcStatus::LocQpOpErr)
+                .map_err(|e| e.during(format!("{name}, which was accepted")))?;
+            scene.quiet(&[&pair.left.send_cq], WHILE)
+        }
         Err(refusal) => {
             same!(refusal.posted, 0, "requests accepted before {name}");
             check!(
@@ -246,7 +257,8 @@ fn refused<P: Provider>(pair: &Pair<P>, op: SendOp<'_, P>, sges: &[Sge], name: &
                 refusal.error,
                 refusal.error.errno()
             );
-            Ok(())
+            scene.quiet(&[&pair.left.send_cq], WHILE)?;
+            scene.still_works(pair)
         }
     }
 }

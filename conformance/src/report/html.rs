@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use roce_analyze::ladder::{STYLE, escaped};
 
-use crate::beds::BedKind;
+use crate::beds::{BedKind, Tolerance};
 use crate::outcome::Verdict;
 use crate::requirements::{self, Requirement};
 use crate::run::{Row, Summary};
@@ -32,8 +32,9 @@ article .scroll{background:var(--paper);border-radius:4px;margin:.6rem 0}\n\
 .why{font-family:ui-monospace,monospace;white-space:pre-wrap;overflow-wrap:anywhere}\n\
 .faint{color:var(--faint)}summary{cursor:pointer}details{margin:.5rem 0}\n";
 
-/// The report as a page. Captures of rows are read from their files.
-pub fn html_page(rows: &[Row], summary: &Summary) -> String {
+/// The report as a page. Captures of rows are read from their files; `idle` are documented deviations that did not
+/// occur.
+pub fn html_page(rows: &[Row], summary: &Summary, idle: &[Tolerance]) -> String {
     let known = requirements::all();
     let mut out = String::with_capacity(1 << 16);
     out.push_str(
@@ -47,6 +48,7 @@ pub fn html_page(rows: &[Row], summary: &Summary) -> String {
     out.push_str("</style></head>\n<body>\n<h1>RDMA conformance</h1>\n");
     overview(rows, summary, &mut out);
     troubles(rows, &known, &mut out);
+    idle_tolerances(idle, &mut out);
     matrix(rows, &known, &mut out);
     all_cases(rows, &mut out);
     out.push_str("</body></html>\n");
@@ -125,6 +127,23 @@ fn troubles(rows: &[Row], known: &[Requirement], out: &mut String) {
             trouble(row, known, &mut room, out);
         }
     }
+}
+
+fn idle_tolerances(idle: &[Tolerance], out: &mut String) {
+    if idle.is_empty() {
+        return;
+    }
+    out.push_str("<h2>Documented deviations that did not occur</h2>\n<ul>\n");
+    for tolerance in idle {
+        let _ = writeln!(
+            out,
+            "<li><b>{}</b> ({}): {}</li>",
+            escaped(&tolerance.case),
+            escaped(&tolerance.requirement),
+            escaped(&tolerance.seen)
+        );
+    }
+    out.push_str("</ul>\n");
 }
 
 fn trouble(row: &Row, known: &[Requirement], room: &mut packets::Room, out: &mut String) {

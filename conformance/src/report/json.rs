@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::beds::Entry;
+use crate::beds::{Entry, Tolerance};
 use crate::run::{Row, Summary};
 
 #[derive(Serialize)]
@@ -13,6 +13,9 @@ struct Run<'a> {
     deviations: usize,
     failed: usize,
     skipped: usize,
+    /// Documented deviations that did not occur, by case.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    did_not_occur: Vec<&'a str>,
     cases: Vec<CaseOut<'a>>,
 }
 
@@ -52,7 +55,12 @@ fn print(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
-pub(super) fn write(rows: &[Row], summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(
+    rows: &[Row],
+    summary: &Summary,
+    idle: &[Tolerance],
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let cases = rows.iter().map(|row| CaseOut {
         verdict: Some(match row.verdict.word() {
             "FAIL" => "fail",
@@ -68,6 +76,7 @@ pub(super) fn write(rows: &[Row], summary: &Summary, out: &mut dyn Write) -> io:
         deviations: summary.deviations,
         failed: summary.failed,
         skipped: summary.skipped,
+        did_not_occur: idle.iter().map(|tolerance| tolerance.case.as_str()).collect(),
         cases: cases.collect(),
     };
     print(&run, out)

@@ -14,6 +14,7 @@ use crate::budget::{Peers, ReadBudget};
 use crate::cq::{self, CompletionQueues};
 use crate::groups::{self, Groups};
 use crate::integrity::Senders;
+use crate::management::Management;
 use crate::memory::{self, HostMemory, Memory};
 use crate::pacer::Pacer;
 use crate::pd::{self, ProtectionDomains};
@@ -22,8 +23,8 @@ use crate::shared::Shared;
 use crate::srq::SharedReceiveQueues;
 use crate::xrc::XrcDomains;
 use crate::{
-    Config, Counters, CqId, EngineEvent, Failure, MrId, MrInfo, PdId, PortConfig, SrqId, Time, Waiting,
-    XrcDomainId,
+    Config, Counters, CqId, EngineEvent, Failure, MrId, MrInfo, PdId, PortConfig, ReceivedMad, SentMad,
+    SrqId, Time, Waiting, XrcDomainId,
 };
 
 mod address;
@@ -95,6 +96,7 @@ pub struct Engine {
     address_handles: AddressHandles,
     groups: Groups,
     senders: Senders,
+    management: Management,
     bad_pkeys: u16,
     bad_qkeys: u16,
 }
@@ -170,6 +172,7 @@ impl Engine {
             address_handles: AddressHandles::new(address::MAX_AH),
             groups: Groups::default(),
             senders: Senders::new(),
+            management: Management::default(),
             bad_pkeys: 0,
             bad_qkeys: 0,
             config,
@@ -365,6 +368,27 @@ impl Engine {
     /// The next event for the driver to pass on.
     pub fn poll_event(&mut self) -> Option<EngineEvent> {
         self.shared.events.pop_front()
+    }
+
+    /// From now on datagrams to queue pair 1 wait for [`poll_mad`](Engine::poll_mad), whether or not a program has made a
+    /// queue pair of that number (which gets them too).
+    pub fn serve_management(&mut self) {
+        self.management.is_served = true;
+    }
+
+    /// Whether one has arrived.
+    pub fn has_mads(&self) -> bool {
+        self.management.has_received()
+    }
+
+    /// The next management datagram that arrived.
+    pub fn poll_mad(&mut self) -> Option<ReceivedMad> {
+        self.management.poll()
+    }
+
+    /// Send a management datagram. It is lost when too many wait already.
+    pub fn send_mad(&mut self, mad: SentMad) {
+        self.management.send(mad);
     }
 
     /// The next failure that was noted, for a person to read. Those that nobody takes are forgotten in time.

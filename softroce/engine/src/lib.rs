@@ -15,6 +15,7 @@
 //! - `shared`: what queue pairs act on together; `budget`: how many bytes may be under way; `timer`, `slot_list`: who is
 //!   due, who is ready, without a scan over all.
 //! - `groups`: who is attached to which multicast group; `integrity`: whether a packet arrived as it was sent.
+//! - `management`: the datagrams of queue pair 1, for the driver's communication manager.
 //! - `failure`, `waiting`: for people, why something failed, and what does not come to an end waits for.
 //! - `memory`, `pd`, `cq`, `srq`: registered memory behind keys, protection domains, completion queues, shared receive
 //!   queues.
@@ -31,6 +32,7 @@ mod event;
 mod failure;
 mod groups;
 mod integrity;
+mod management;
 mod memory;
 mod pacer;
 mod pd;
@@ -57,6 +59,7 @@ pub use engine::{
 };
 pub use event::EngineEvent;
 pub use failure::{Cause, DropReason, FailedRequest, Failure, Refusal};
+pub use management::{ReceivedMad, SentMad};
 pub use memory::{MrInfo, copy_code_range};
 pub use request::{SendOperation, SendRequest};
 pub use time::Time;

@@ -4,13 +4,15 @@
 //! another. The link carries packets that reached the wrong process, and its end tells at once that a member died,
 //! however it died: the kernel closes it.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
+use roce_wire::cm::ServiceId;
 use verbs_api::{Error, ErrorKind, Result};
 
-use super::control::{LinkMessage, MESSAGE_BYTES_MAX};
+use super::control::{Adopted, LinkMessage, MESSAGE_BYTES_MAX};
 use super::slice::{SLICE_COUNT, Slice};
 use super::sys::{Connection, Epoll, Listener, Ready, Timer};
 
@@ -27,6 +29,10 @@ const SEEK_PAUSE_NS: u64 = 1_000_000;
 const TOKEN_LISTENER: u64 = u64::MAX;
 const TOKEN_TIMER: u64 = u64::MAX - 1;
 const TOKEN_OTHER: u64 = u64::MAX - 2;
+/// With the lower bits of the service.
+const TOKEN_SERVICE: u64 = 1 << 40;
+/// Services that one process may claim on an address.
+const SERVICES_MAX: usize = 1 << 16;
 
 /// What happened on the links.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,6 +43,8 @@ pub(super) enum Event<'a> {
     Left(Slice),
     /// A member says something.
     Message(Slice, LinkMessage<'a>),
+    /// Another process has received this for a service that we claimed.
+    Request(Adopted<'a>),
     /// The timer has run out.
     Timer,
     /// Another descriptor in the set is readable.
@@ -59,6 +67,8 @@ pub(super) struct Links {
     scope_id: u32,
     own: Slice,
     listener: Option<Listener>,
+    /// Services of RDMA CM that are ours, by the lower bits of their numbers.
+    services: BTreeMap<u32, Listener>,
     epoll: Option<Epoll>,
     timer: Option<Timer>,
     timer_at_ns: Option<u64>,
@@ -109,6 +119,7 @@ impl Links {
             scope_id,
             own,
             listener: Some(listener),
+            services: BTreeMap::new(),
             epoll: Some(epoll),
             timer: Some(timer),
             timer_at_ns: None,
@@ -166,6 +177,70 @@ impl Links {
         self.own
     }
 
+    /// Claim a service of RDMA CM. EADDRINUSE when somebody has it.
+    pub(super) fn claim_service(&mut self, service: ServiceId) -> Result<()> {
+        let key = service_key(service)?;
+        if self.services.len() >= SERVICES_MAX {
+            return Err(Error::new(
+                ErrorKind::NoMemory,
+                format!("a process can have {SERVICES_MAX} ports on an address"),
+            ));
+        }
+        let name = ClaimName::of_service(self.address, self.scope_id, service);
+        let listener = Listener::claim(name.as_bytes()).map_err(|error| match error.raw_os_error() {
+            Some(libc::EADDRINUSE) => Error::new(
+                ErrorKind::AddressInUse,
+                format!(
+                    "another process on {} has {service}; choose another port",
+                    self.address
+                ),
+            ),
+            _ => Error::system(format!("cannot claim {service}"), error),
+        })?;
+        if let Some(epoll) = &self.epoll {
+            epoll
+                .add(listener.as_raw_fd(), TOKEN_SERVICE | u64::from(key))
+                .map_err(|error| Error::system(format!("cannot watch {service}"), error))?;
+        }
+        self.services.insert(key, listener);
+        Ok(())
+    }
+
+    /// Leave a service to others.
+    pub(super) fn release_service(&mut self, service: ServiceId) {
+        let listener = service_key(service)
+            .ok()
+            .and_then(|key| self.services.remove(&key));
+        if let (Some(epoll), Some(listener)) = (&self.epoll, listener) {
+            epoll.remove(listener.as_raw_fd());
+        }
+    }
+
+    /// Pass a request on to who has claimed its service: at once or not at all.
+    pub(super) fn send_to_service(
+        &self,
+        service: ServiceId,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<(), NotClaimed> {
+        let Ok(key) = service_key(service) else {
+            return Err(NotClaimed::ByAnybody);
+        };
+        if self.services.contains_key(&key) {
+            return Err(NotClaimed::ByOthers);
+        }
+        let name = ClaimName::of_service(self.address, self.scope_id, service);
+        match Connection::to(name.as_bytes()) {
+            // One that is lost is sent again by its sender.
+            Ok(Some(connection)) => {
+                let _ = connection.send(head, body);
+                Ok(())
+            }
+            Ok(None) => Err(NotClaimed::ByAnybody),
+            Err(_) => Ok(()),
+        }
+    }
+
     /// The descriptor that becomes readable when [`next_event`](Links::next_event) has something.
     pub(super) fn fd(&self) -> Option<RawFd> {
         self.epoll.as_ref().map(AsRawFd::as_raw_fd)
@@ -216,7 +291,11 @@ impl Links {
             match *self.ready.tokens().get(self.cursor)? {
                 TOKEN_LISTENER => {
                     self.cursor += 1;
-                    self.accept_waiting();
+                    self.accept_waiting(None);
+                }
+                token if token & TOKEN_SERVICE != 0 && token < TOKEN_OTHER => {
+                    self.cursor += 1;
+                    self.accept_waiting(Some(token as u32));
                 }
                 TOKEN_TIMER => {
                     self.cursor += 1;
@@ -261,6 +340,7 @@ impl Links {
     /// nothing may be taken out of it.)
     pub(super) fn close(&mut self) {
         self.listener = None;
+        self.services.clear();
         self.timer = None;
         self.links.fill_with(|| None);
         self.epoll = None;
@@ -272,9 +352,14 @@ impl Links {
         self.turn = 0;
     }
 
-    fn accept_waiting(&mut self) {
+    /// Of those who join, or of those who have a request for a service of ours.
+    fn accept_waiting(&mut self, service: Option<u32>) {
         for _ in 0..ACCEPTS_A_TURN_MAX {
-            let Some(connection) = self.listener.as_ref().and_then(Listener::accept) else {
+            let listener = match service {
+                Some(key) => self.services.get(&key),
+                None => self.listener.as_ref(),
+            };
+            let Some(connection) = listener.and_then(Listener::accept) else {
                 return;
             };
             self.keep(connection, None);
@@ -313,6 +398,8 @@ impl Links {
                 *route = Some(number as u16);
                 Event::Joined(from)
             }
+            // Who brings a request does not say who it is, and goes at once.
+            (None, Some(LinkMessage::Adopt(adopted))) => Event::Request(adopted),
             (Some(peer), Some(message)) => Event::Message(peer, message),
             (None, _) | (_, None) => Event::Noise,
         }
@@ -343,6 +430,25 @@ pub(super) enum NotSent {
     DoesNotRead,
 }
 
+/// Why a request was not passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotClaimed {
+    /// It is our own.
+    ByOthers,
+    /// Nobody has it.
+    ByAnybody,
+}
+
+/// The lower bits of a service, which tell those of ports apart. EINVAL for others.
+fn service_key(service: ServiceId) -> Result<u32> {
+    match service.port() {
+        Some((protocol, port)) => Ok(u32::from(protocol) << 16 | u32::from(port)),
+        None => Err(Error::invalid(format!(
+            "{service} is not of a port, and cannot be claimed"
+        ))),
+    }
+}
+
 fn is_nothing_now(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -356,7 +462,7 @@ struct ClaimName {
     length: usize,
 }
 
-/// The longest is that of a link-local address: 9 + 39 + 1 + 10 + 1 + 3 bytes.
+/// The longest is that of a service on a link-local address: 9 + 39 + 1 + 10 + 4 + 16 bytes.
 const CLAIM_NAME_BYTES_MAX: usize = 80;
 
 impl ClaimName {
@@ -367,6 +473,18 @@ impl ClaimName {
         };
         let mut room = &mut name.bytes[..];
         let written = write!(room, "softroce/{address}%{scope_id}/{}", slice.number());
+        debug_assert!(written.is_ok(), "every name fits");
+        name.length = CLAIM_NAME_BYTES_MAX - room.len();
+        name
+    }
+
+    fn of_service(address: IpAddr, scope_id: u32, service: ServiceId) -> Self {
+        let mut name = ClaimName {
+            bytes: [0; CLAIM_NAME_BYTES_MAX],
+            length: 0,
+        };
+        let mut room = &mut name.bytes[..];
+        let written = write!(room, "softroce/{address}%{scope_id}/cm/{:x}", service.0);
         debug_assert!(written.is_ok(), "every name fits");
         name.length = CLAIM_NAME_BYTES_MAX - room.len();
         name

@@ -5,12 +5,19 @@
 
 use std::ops::Range;
 
+use roce_wire::cm::{self, Recipient, ServiceId};
+use roce_wire::{ICRC_LEN, Opcode};
+
 /// Slices, including number 0 which nobody owns.
 pub(super) const SLICE_COUNT: usize = 256;
 /// Queue pair numbers of a slice.
 const SLICE_QPNS: u32 = 1 << 16;
 /// The destination of what is sent to a group; no queue pair has it.
 const MULTICAST_QPN: u32 = 0xff_ffff;
+/// The number of queue pair 1 within slice 0.
+const GSI: (u8, u8) = (0, 1);
+/// Where a management datagram begins, behind BTH and DETH.
+pub(super) const MAD_AT: usize = 20;
 /// Where the destination QPN of a packet begins (within the BTH).
 const DEST_QPN_AT: usize = 5;
 
@@ -50,6 +57,8 @@ impl Slice {
 pub(super) enum Destination {
     /// To a queue pair in this slice.
     QueuePair(Slice),
+    /// To who listens on this service of RDMA CM.
+    Service(ServiceId),
     /// To a number that no queue pair has: control packets, QPN 0 and 1, noise.
     Reserved,
     /// The bytes are too few for a destination.
@@ -63,7 +72,24 @@ pub(super) fn destination(packet: &[u8]) -> Destination {
     };
     match Slice::new(slice) {
         Some(slice) if (high, low) != (0, 0) => Destination::QueuePair(slice),
+        None if (high, low) == GSI && packet[0] == Opcode::UD_SEND_ONLY.value() => management(packet),
         Some(_) | None => Destination::Reserved,
+    }
+}
+
+/// The destination of a datagram to queue pair 1: messages about a connection name the slice of its owner in the number
+/// that the owner has given to it.
+fn management(packet: &[u8]) -> Destination {
+    let mad = packet
+        .get(MAD_AT..)
+        .and_then(|rest| rest.split_last_chunk::<ICRC_LEN>())
+        .and_then(|(mad, _)| cm::recipient(mad));
+    match mad {
+        Some(Recipient::Service(service)) => Destination::Service(service),
+        Some(Recipient::Connection(id)) => {
+            Slice::new((id >> 24) as u8).map_or(Destination::Reserved, Destination::QueuePair)
+        }
+        None => Destination::Reserved,
     }
 }
 

@@ -4,8 +4,11 @@
 //! one leaves, the last takes its number. A classic BPF program picks the number for each packet. It is an
 //! optimisation: whoever gets a packet of another's slice passes it on.
 
+use roce_wire::cm::{self, MessageKind};
+use roce_wire::{Opcode, Qpn};
+
 use super::control;
-use super::slice::{SLICE_COUNT, Slice};
+use super::slice::{MAD_AT, SLICE_COUNT, Slice};
 
 /// For each slice the number of its owner's socket, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +18,7 @@ pub(super) struct Table {
 
 /// Instructions of the largest program: two for each slice and the fixed ones.
 const PROGRAM_INSTRUCTIONS_MAX: usize = 2 * SLICE_COUNT + FIXED_INSTRUCTIONS;
-const FIXED_INSTRUCTIONS: usize = 7;
+const FIXED_INSTRUCTIONS: usize = 23;
 /// A number that no socket has: the kernel then chooses by the hash of addresses and ports.
 const NO_POSITION: u32 = 0xffff;
 
@@ -42,11 +45,44 @@ impl Table {
         self.positions[slice.index()] = None;
     }
 
+    /// Messages of RDMA CM about a connection go to the slice that its number names; requests to anybody, another one
+    /// each time, so that a member who is stopped does not swallow all of them. Leaves the slice in the accumulator and
+    /// goes to the table, or falls through.
+    fn write_management(&self, writer: &mut Writer<'_>) {
+        let jump_if = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+        let load_half = libc::BPF_LD | libc::BPF_H | libc::BPF_ABS;
+        let load_word = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+        let at = |offset: usize| (MAD_AT + offset) as u32;
+        writer.push(LOAD_BYTE, 0, 0, 0);
+        writer.push(jump_if, 0, 14, Opcode::UD_SEND_ONLY.value().into());
+        writer.push(load_word, 0, 0, 4);
+        writer.push(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, 0x00ff_ffff);
+        writer.push(jump_if, 0, 11, Qpn::GSI.value());
+        writer.push(load_half, 0, 0, at(cm::ATTRIBUTE_AT));
+        writer.push(jump_if, 4, 0, MessageKind::SidrRep.attribute().into());
+        writer.push(jump_if, 5, 0, MessageKind::Req.attribute().into());
+        writer.push(jump_if, 4, 0, MessageKind::SidrReq.attribute().into());
+        writer.push(LOAD_BYTE, 0, 0, at(cm::SECOND_ID_AT));
+        writer.push(libc::BPF_JMP | libc::BPF_JA, 0, 0, 6);
+        writer.push(LOAD_BYTE, 0, 0, at(cm::FIRST_ID_AT));
+        writer.push(libc::BPF_JMP | libc::BPF_JA, 0, 0, 4);
+        writer.push(load_word, 0, 0, RANDOM);
+        let members = self
+            .positions
+            .iter()
+            .flatten()
+            .max()
+            .map_or(1, |last| u32::from(*last) + 1);
+        writer.push(BPF_ALU_MOD, 0, 0, members);
+        writer.push(libc::BPF_RET | BPF_A, 0, 0, 0);
+    }
+
     /// The program that steers by this table. Control packets for slice 0 name the position themselves, so that one
     /// can ask a socket by its position who it is.
     pub(super) fn write_program<'a>(&self, program: &'a mut Program) -> &'a [libc::sock_filter] {
         let mut writer = Writer { program, length: 0 };
-        writer.push(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, 5);
+        self.write_management(&mut writer);
+        writer.push(LOAD_BYTE, 0, 0, 5);
         for (slice, position) in self.positions.iter().enumerate() {
             if let Some(position) = position {
                 writer.push(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, slice as u32);
@@ -54,7 +90,7 @@ impl Table {
             }
         }
         writer.push(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 4, 0);
-        writer.push(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, 0);
+        writer.push(LOAD_BYTE, 0, 0, 0);
         writer.push(
             libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
             0,
@@ -74,6 +110,11 @@ impl Table {
     }
 }
 
+const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+/// Where a load finds a random number (`SKF_AD_OFF + SKF_AD_RANDOM`).
+const RANDOM: u32 = (-0x1000_i32 + 56) as u32;
+/// "The remainder of a division by a constant".
+const BPF_ALU_MOD: u32 = 0x94;
 /// "Return the accumulator"; `libc` has it for some targets only.
 const BPF_A: u32 = 0x10;
 
@@ -131,6 +172,18 @@ mod tests {
                     Some(byte) => accumulator = (*byte).into(),
                     None => return 0,
                 },
+                0x28 => match packet.get(step.k as usize..step.k as usize + 2) {
+                    Some(half) => accumulator = u32::from(half[0]) << 8 | u32::from(half[1]),
+                    None => return 0,
+                },
+                0x20 if step.k == RANDOM => accumulator = 1_000_003,
+                0x20 => match packet.get(step.k as usize..step.k as usize + 4) {
+                    Some(word) => accumulator = u32::from_be_bytes(word.try_into().unwrap()),
+                    None => return 0,
+                },
+                0x54 => accumulator &= step.k,
+                0x94 => accumulator %= step.k,
+                0x05 => at += step.k as usize,
                 0x15 => at += usize::from(if accumulator == step.k { step.jt } else { step.jf }),
                 0x06 => return step.k,
                 0x16 => return accumulator,
@@ -158,6 +211,40 @@ mod tests {
         };
         assert_eq!((to(17), to(255), to(18), to(0)), (0, 3, NO_POSITION, NO_POSITION));
         assert_eq!(run(program, &[4, 0]), 0);
+    }
+
+    #[test]
+    fn messages_of_rdma_cm_go_to_the_slice_in_their_number_and_requests_to_anybody() {
+        let mut table = Table::EMPTY;
+        table.set(slice(17), 0);
+        table.set(slice(255), 3);
+        let mut program = Program::new();
+        let program = table.write_program(&mut program);
+        let to = |message: cm::Message| {
+            let mut packet = vec![0; MAD_AT];
+            (packet[0], packet[7]) = (Opcode::UD_SEND_ONLY.value(), 1);
+            packet.extend_from_slice(&message.to_mad(1));
+            packet.extend_from_slice(&[0; 4]);
+            run(program, &packet)
+        };
+        let rep = |remote_comm_id| {
+            to(cm::Message::Rep(cm::Rep {
+                remote_comm_id,
+                ..cm::Rep::default()
+            }))
+        };
+        assert_eq!(
+            (rep(17 << 24 | 5), rep(255 << 24), rep(9 << 24)),
+            (0, 3, NO_POSITION)
+        );
+        assert_eq!(rep(0), NO_POSITION);
+        let sidr = cm::SidrRep {
+            request_id: 255 << 24 | 7,
+            ..cm::SidrRep::default()
+        };
+        assert_eq!(to(cm::Message::SidrRep(sidr)), 3);
+        assert_eq!(to(cm::Message::Req(cm::Req::default())), 1_000_003 % 4);
+        assert_eq!(to(cm::Message::SidrReq(cm::SidrReq::default())), 1_000_003 % 4);
     }
 
     #[test]

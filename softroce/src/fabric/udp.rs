@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 
 use roce_wire::ROCE_V2_PORT;
+use roce_wire::cm::ServiceId;
 use softroce_engine::{PortConfig, RxMeta, TxBatch};
 use verbs_api::{Error, Result};
 
@@ -326,6 +327,14 @@ impl Fabric for UdpFabric {
 
     fn has_multicast(&self) -> bool {
         self.groups.are_reachable()
+    }
+
+    fn claim_service(&mut self, service: ServiceId) -> Result<()> {
+        self.member.claim_service(service)
+    }
+
+    fn release_service(&mut self, service: ServiceId) {
+        self.member.release_service(service);
     }
 
     fn report_header_fields(&mut self) {

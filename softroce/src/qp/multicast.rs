@@ -3,8 +3,9 @@
 use softroce_engine::Membership;
 use verbs_api::{Gid, Result};
 
-use super::Qp;
+use super::{Qp, QpShared};
 use crate::card::Card;
+use crate::device::Shared;
 use crate::lock::MutexGuard;
 
 impl Qp {
@@ -14,15 +15,35 @@ impl Qp {
 
     /// Attach it to a group. When the fabric cannot join, the queue pair is not attached.
     pub(super) fn attach(&self, group: Gid) -> Result<()> {
-        self.device.check_owner()?;
-        let mut groups = self.lock_groups();
-        self.device.verb(|card, _| {
-            let Membership::Join(address) = card.engine.attach_mcast(self.qpn, group)? else {
+        self.shared.attach(&self.device, self.qpn, group)
+    }
+
+    /// Detach it.
+    pub(super) fn detach(&self, group: Gid) -> Result<()> {
+        self.shared.detach(&self.device, self.qpn, group)
+    }
+
+    /// Detach it from all groups: its handle is being dropped.
+    pub(super) fn detach_all(&self) {
+        let groups = std::mem::take(&mut *self.lock_groups());
+        for group in groups {
+            let _ = self.device.verb(|card, _| leave(card, self.qpn, group));
+        }
+    }
+}
+
+impl QpShared {
+    /// Attach the queue pair `qpn`, which this is the shared part of.
+    pub(crate) fn attach(&self, device: &Shared, qpn: u32, group: Gid) -> Result<()> {
+        device.check_owner()?;
+        let mut groups = self.groups.lock();
+        device.verb(|card, _| {
+            let Membership::Join(address) = card.engine.attach_mcast(qpn, group)? else {
                 return Ok(());
             };
             card.fabric.join(address).inspect_err(|_| {
                 // It was attached just now, so this cannot fail; and the fabric has nothing to leave.
-                let _ = card.engine.detach_mcast(self.qpn, group);
+                let _ = card.engine.detach_mcast(qpn, group);
             })
         })?;
         if !groups.contains(&group) {
@@ -32,20 +53,12 @@ impl Qp {
     }
 
     /// Detach it.
-    pub(super) fn detach(&self, group: Gid) -> Result<()> {
-        self.device.check_owner()?;
-        let mut groups = self.lock_groups();
-        self.device.verb(|card, _| leave(card, self.qpn, group))?;
+    pub(crate) fn detach(&self, device: &Shared, qpn: u32, group: Gid) -> Result<()> {
+        device.check_owner()?;
+        let mut groups = self.groups.lock();
+        device.verb(|card, _| leave(card, qpn, group))?;
         groups.retain(|other| *other != group);
         Ok(())
-    }
-
-    /// Detach it from all groups: its handle is being dropped.
-    pub(super) fn detach_all(&self) {
-        let groups = std::mem::take(&mut *self.lock_groups());
-        for group in groups {
-            let _ = self.device.verb(|card, _| leave(card, self.qpn, group));
-        }
     }
 }
 

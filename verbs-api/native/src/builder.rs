@@ -58,7 +58,7 @@ pub(crate) fn send(ex: *mut ibv_qp_ex, qp_type: QpType, request: &SendWr<'_, Nat
     unsafe {
         start(ex);
         (*ex).wr_id = request.wr_id;
-        (*ex).wr_flags = request.flags.intersection(SendFlags::all()).bits();
+        (*ex).wr_flags = flags(request);
     }
     let made = operation(ex, &request.op, &request.payload)
         .and_then(|()| set_target(ex, qp_type, request))
@@ -74,6 +74,15 @@ pub(crate) fn send(ex: *mut ibv_qp_ex, qp_type: QpType, request: &SendWr<'_, Nat
             unsafe { abort(ex) };
             Err(error)
         }
+    }
+}
+
+/// The flag for inline data is not needed, as there is a call for that; but rxe's library forgets it there.
+fn flags(request: &SendWr<'_, Native>) -> std::ffi::c_uint {
+    let flags = request.flags.intersection(SendFlags::all()).bits();
+    match request.payload {
+        Payload::Inline(_) => flags | IBV_SEND_INLINE,
+        Payload::Sges(_) => flags,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint};
 use std::ptr::null_mut;
 
-use verbs_api::{Error, Payload, PostError, RecvWr, Result, SendOp, SendWr, Sge};
+use verbs_api::{Error, Payload, PostError, QpType, RecvWr, Result, SendOp, SendWr, Sge};
 use verbs_sys::convert::opcode_to_c;
 use verbs_sys::*;
 
@@ -176,8 +176,25 @@ pub(crate) fn send(qp: &Qp, request: &SendWr<'_, Native>) -> Result<()> {
     })
 }
 
+/// Refuse a SEND without address on a datagram queue pair, whose driver would follow a pointer that is not there, and an
+/// address on others, where C has none.
+fn fits(kind: QpType, op: &SendOp<'_, Native>) -> Result<()> {
+    let takes_address = matches!(kind, QpType::Ud | QpType::Gsi);
+    match (takes_address, op) {
+        (true, SendOp::SendTo { .. }) => Ok(()),
+        (true, _) => Err(Error::invalid(format!(
+            "a queue pair of type {kind:?} takes nothing but a SEND to an address"
+        ))),
+        (false, SendOp::SendTo { .. }) => Err(Error::invalid(format!(
+            "a SEND to an address is not for a queue pair of type {kind:?}"
+        ))),
+        (false, _) => Ok(()),
+    }
+}
+
 /// Post one request, by the builder when that is asked for, or when lists do not have it.
 pub(crate) fn send_either_way(qp: &Qp, request: &SendWr<'_, Native>) -> Result<()> {
+    fits(qp.kind(), &request.op)?;
     let by_builder = match (&request.op, &request.payload) {
         (SendOp::Flush { .. }, _) => qp.offers(IBV_QP_EX_WITH_FLUSH),
         // The builder takes the word itself, lists take an entry that names it.
@@ -188,7 +205,11 @@ pub(crate) fn send_either_way(qp: &Qp, request: &SendWr<'_, Native>) -> Result<(
         _ => qp.context().interface == Interface::Extended,
     };
     match (by_builder, qp.builder()) {
-        (true, Some(ex)) => builder::send(ex, qp.kind(), request),
-        _ => send(qp, request),
+        (true, Some(ex)) => builder::send(ex, qp.kind(), request)?,
+        _ => send(qp, request)?,
     }
+    if let SendOp::BindMw { mw, rkey, .. } = &request.op {
+        mw.choose(*rkey);
+    }
+    Ok(())
 }

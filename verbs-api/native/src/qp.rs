@@ -53,6 +53,30 @@ unsafe impl Sync for Builder {}
 /// What `ibv_query_qp` can be asked for at once.
 const ALL_ATTRIBUTES: c_int = (1 << 21) - 1;
 
+/// Refuse what lacks a completion queue or domain that its type needs: libibverbs follows the pointers.
+fn complete(init: &QpInit<'_, Native>) -> Result<()> {
+    let (sends, receives, target) = match init.qp_type {
+        QpType::XrcInitiator => (true, false, false),
+        QpType::XrcTarget => (false, false, true),
+        QpType::Gsi | QpType::Rc | QpType::Uc | QpType::Ud | QpType::RawPacket => (true, true, false),
+    };
+    let missing = [
+        (sends && init.send_cq.is_none(), "a completion queue for sends"),
+        (
+            receives && init.recv_cq.is_none(),
+            "a completion queue for receives",
+        ),
+        (target && init.xrc_domain.is_none(), "an XRC domain"),
+    ];
+    match missing.iter().find(|(is_missing, _)| *is_missing) {
+        Some((_, what)) => Err(Error::invalid(format!(
+            "a queue pair of type {:?} needs {what}",
+            init.qp_type
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// The attributes of creation, for C.
 fn init_attr(pd: &Pd, init: &QpInit<'_, Native>, operations: Option<u64>) -> ibv_qp_init_attr_ex {
     // SAFETY: zeroes are valid in every member: numbers and NULL pointers.
@@ -130,6 +154,7 @@ fn create_plain(pd: &Pd, init: &QpInit<'_, Native>) -> Result<Created> {
 impl Qp {
     pub(crate) fn create(pd: &Pd, init: &QpInit<'_, Native>) -> Result<Qp> {
         let context = pd.context();
+        complete(init)?;
         let is_xrc = matches!(init.qp_type, QpType::XrcInitiator | QpType::XrcTarget);
         let wants_builder = match context.interface {
             Interface::Extended => init.qp_type != QpType::XrcTarget,

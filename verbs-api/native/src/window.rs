@@ -1,5 +1,7 @@
 //! Memory windows.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use verbs_api::{BindInfo, MemoryWindow, MwType, Object, RKey, Refused, Result};
 use verbs_sys::{ibv_mw, ibv_mw_bind_info};
 
@@ -25,6 +27,18 @@ impl Mw {
             Raw::new("memory window", &context.objects, mw, free, pd.clone())?
         };
         Ok(Mw { raw, mw_type })
+    }
+
+    /// The key, which binds may change while others look at it.
+    fn key(&self) -> &AtomicU32 {
+        // SAFETY: the window is alive, and the member aligned.
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.as_ptr()).rkey) }
+    }
+
+    /// A bind of type 2 under this key was posted. The library leaves it to programs to keep the key, and rxe's takes it
+    /// from there for the next bind.
+    pub(crate) fn choose(&self, rkey: RKey) {
+        self.key().store(rkey.0, Ordering::Relaxed);
     }
 
     pub(crate) fn as_ptr(&self) -> *mut ibv_mw {
@@ -55,8 +69,7 @@ impl MemoryWindow for Mw {
     type P = Native;
 
     fn rkey(&self) -> RKey {
-        // SAFETY: the window is alive.
-        RKey(unsafe { (*self.as_ptr()).rkey })
+        RKey(self.key().load(Ordering::Relaxed))
     }
 
     fn mw_type(&self) -> MwType {

@@ -65,7 +65,9 @@ impl Engine {
         if !self.addresses.contains(&meta.dst) {
             return Err(Drop::WrongAddress);
         }
-        let qp = self.qps.get_mut(bth.dest_qp.value()).ok_or(Drop::UnknownQp)?;
+        let Some(qp) = self.qps.get_mut(bth.dest_qp.value()) else {
+            return self.dispatch_to_management(meta, udp_payload, packet);
+        };
         if !speaks(qp.id.qp_type, bth.opcode.transport(), half) {
             return Err(Drop::WrongTransport);
         }
@@ -77,6 +79,9 @@ impl Engine {
             // Who has no connection receives datagrams, from anybody.
             check_datagram_icrc(&mut self.senders, meta, udp_payload)?;
             self.shared.note_received(udp_payload.len());
+            if bth.dest_qp == Qpn::GSI && is_of_management(packet) {
+                self.management.take(meta, packet);
+            }
             return deliver(
                 &mut self.shared,
                 qp,
@@ -117,6 +122,33 @@ impl Engine {
             Half::Congestion => self.shared.peers.get_mut(peer).shrink(self.shared.now),
         }
         Ok(())
+    }
+
+    /// A packet to a number that no queue pair has: for the communication manager, if the number is 1.
+    fn dispatch_to_management(
+        &mut self,
+        meta: &RxMeta,
+        udp_payload: &[u8],
+        packet: &Packet<'_>,
+    ) -> Result<(), Drop> {
+        let bth = &packet.headers.bth;
+        if bth.dest_qp != Qpn::GSI || !self.management.is_served {
+            return Err(Drop::UnknownQp);
+        }
+        if bth.opcode.transport() != Transport::Ud {
+            return Err(Drop::WrongTransport);
+        }
+        check_partition(bth.pkey)?;
+        check_datagram_icrc(&mut self.senders, meta, udp_payload)?;
+        if !is_of_management(packet) {
+            return Err(Drop::BadQkey);
+        }
+        self.shared.note_received(udp_payload.len());
+        if self.management.take(meta, packet) {
+            Ok(())
+        } else {
+            Err(Drop::Unsupported)
+        }
     }
 
     /// A datagram to a multicast group: each queue pair attached to it gets a copy.
@@ -211,6 +243,14 @@ impl Engine {
         };
         *counter += 1;
     }
+}
+
+/// Whether a datagram carries the Q_Key of queue pair 1.
+fn is_of_management(packet: &Packet<'_>) -> bool {
+    packet
+        .headers
+        .deth
+        .is_some_and(|deth| deth.qkey == roce_wire::mad::GSI_QKEY)
 }
 
 fn check_partition(pkey: PKey) -> Result<(), Drop> {

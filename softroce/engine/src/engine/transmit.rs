@@ -21,10 +21,23 @@ impl Engine {
         {
             self.handle_timeout(now);
         }
-        let is_full = !self.give_turns(batch, acks) || !self.send_waiting_acks(batch, acks);
+        let is_full = !self.send_management(batch)
+            || !self.give_turns(batch, acks)
+            || !self.send_waiting_acks(batch, acks);
         self.fail_overflowed();
         self.push_stale_deadlines_back();
         is_full || !self.shared.ready.is_empty()
+    }
+
+    /// Management datagrams go first: they are few. False when the batch is full.
+    fn send_management(&mut self, batch: &mut TxBatch) -> bool {
+        if !self.management.has_output() {
+            return true;
+        }
+        let (packets, bytes, is_done) = self.management.transmit(batch);
+        self.shared.counters.sent_pkts += packets;
+        self.shared.counters.sent_bytes += bytes;
+        is_done
     }
 
     /// Every ready queue pair has its turn, round and round. False when the batch is full.
@@ -131,7 +144,10 @@ impl Engine {
 
     /// Whether packets may be ready, an event waits to be passed on, or queue pairs must fail.
     pub fn has_output(&self) -> bool {
-        !self.shared.ready.is_empty() || !self.shared.events.is_empty() || !self.shared.overflowed.is_empty()
+        !self.shared.ready.is_empty()
+            || !self.shared.events.is_empty()
+            || !self.shared.overflowed.is_empty()
+            || self.management.has_output()
     }
 
     /// Whether acknowledgements wait for data to travel with.

@@ -3,7 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
+use roce_wire::cm::ServiceId;
 use softroce_engine::{RxMeta, TxBatch, TxPacket, packet_cost};
+use verbs_api::Result;
 
 use super::super::FabricCounters;
 use super::super::control::{self, Adopted, LinkMessage, MESSAGE_BYTES_MAX, PACKET_BYTES};
@@ -117,6 +119,7 @@ impl Member {
                     at += self.pass_on(slice, datagram, at, counters);
                     continue;
                 }
+                Destination::Service(service) if self.pass_request_on(service, datagram, at, counters) => {}
                 Destination::Nowhere => counters.malformed += 1,
                 Destination::Reserved if self.is_mark(datagram, packet) => {
                     if let Some(answer) = self.take_mark(datagram.from.ip(), packet) {
@@ -127,7 +130,7 @@ impl Member {
                     self.take_control(packet);
                     self.act(socket, transmitter, counters);
                 }
-                Destination::QueuePair(_) | Destination::Reserved => {
+                Destination::QueuePair(_) | Destination::Service(_) | Destination::Reserved => {
                     sink(&meta(datagram, self.own.ip(), at), packet);
                     counters.received_datagrams += 1;
                     counters.received_bytes += packet.len() as u64;
@@ -163,6 +166,13 @@ impl Member {
                     };
                     looked.datagrams += adoption.deliver(&adopted, counters, sink);
                     self.steward.packets_went_astray(monotonic_ns());
+                }
+                Event::Request(adopted) => {
+                    let adoption = Adoption {
+                        own: self.own,
+                        slice: self.links.own(),
+                    };
+                    looked.datagrams += adoption.deliver(&adopted, counters, sink);
                 }
                 Event::Message(from, message) => hear(&mut self.steward, from, &message),
                 Event::Joined(slice) => {
@@ -335,6 +345,31 @@ impl Member {
         }
     }
 
+    pub(super) fn claim_service(&mut self, service: ServiceId) -> Result<()> {
+        self.links.claim_service(service)
+    }
+
+    pub(super) fn release_service(&mut self, service: ServiceId) {
+        self.links.release_service(service);
+    }
+
+    /// Pass the request at `at` on to who listens; false when nobody else does, so that it is for us, to refuse most
+    /// often.
+    fn pass_request_on(
+        &mut self,
+        service: ServiceId,
+        datagram: &Datagram<'_>,
+        at: usize,
+        counters: &mut FabricCounters,
+    ) -> bool {
+        let adopted = adopted(datagram, at, segment(datagram, at).len());
+        let passed = self
+            .links
+            .send_to_service(service, &adopted.head(), adopted.bytes);
+        counters.forwarded += u64::from(passed.is_ok());
+        passed.is_ok()
+    }
+
     /// Pass the packets from `at` on that belong to `slice` together; returns their bytes.
     fn pass_on(
         &mut self,
@@ -349,15 +384,7 @@ impl Member {
         let (count, length) = packets.fold((0u64, 0), |(count, length), packet| {
             (count + 1, length + packet.len())
         });
-        let adopted = Adopted {
-            src: datagram.from.ip(),
-            source_port: datagram.from.port(),
-            traffic_class: datagram.traffic_class,
-            hop_limit: datagram.hop_limit,
-            segment_bytes: datagram.segment_bytes.min(length) as u16,
-            first_segment: (at / datagram.segment_bytes) as u16,
-            bytes: &rest[..length],
-        };
+        let adopted = adopted(datagram, at, length);
         let head = adopted.head();
         let mut sent = self.links.send(slice, &head, adopted.bytes);
         if sent == Err(NotSent::NotLinked) {
@@ -385,6 +412,19 @@ fn is_unacknowledged(opcode: u8) -> bool {
 pub(super) fn segment<'a>(datagram: &Datagram<'a>, at: usize) -> &'a [u8] {
     let end = (at + datagram.segment_bytes).min(datagram.bytes.len());
     &datagram.bytes[at..end]
+}
+
+/// The `length` bytes of packets from byte `at` on, for another member.
+fn adopted<'a>(datagram: &Datagram<'a>, at: usize, length: usize) -> Adopted<'a> {
+    Adopted {
+        src: datagram.from.ip(),
+        source_port: datagram.from.port(),
+        traffic_class: datagram.traffic_class,
+        hop_limit: datagram.hop_limit,
+        segment_bytes: datagram.segment_bytes.min(length) as u16,
+        first_segment: (at / datagram.segment_bytes) as u16,
+        bytes: &datagram.bytes[at..at + length],
+    }
 }
 
 /// What is known of the packet that begins at byte `at`, sent to `dst`.
@@ -420,7 +460,12 @@ impl Adoption {
         let mut delivered = 0;
         for (step, packet) in (0u16..).zip(adopted.bytes.chunks(adopted.segment_bytes.into())) {
             // Passing on what is not ours either could go in circles.
-            if destination(packet) != Destination::QueuePair(self.slice) {
+            let is_ours = match destination(packet) {
+                Destination::QueuePair(slice) => slice == self.slice,
+                Destination::Service(_) => true,
+                Destination::Reserved | Destination::Nowhere => false,
+            };
+            if !is_ours {
                 counters.malformed += 1;
                 continue;
             }
