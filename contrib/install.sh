@@ -151,8 +151,39 @@ note_file() {
   printf 'f %s\n' "$4" >>"$notes"
 }
 
+# Puts a text: what it links to and is not installed, it links to where the project is.
+put_text() {
+  linked=$(mktemp)
+  awk -v files="$(printf '%s' "$files" | tr '\n' ' ')" -v home=https://github.com/softroce/softroce/blob/main/ -v from="$3" '
+    BEGIN {
+      count = split(files, words)
+      for (i = 3; i <= count; i += 4) installed[words[i]] = 1
+      folder = from
+      if (!sub("/[^/]*$", "/", folder)) folder = ""
+    }
+    {
+      line = ""
+      while (match($0, /\]\([^)]*\)/)) {
+        link = substr($0, RSTART + 2, RLENGTH - 3)
+        path = folder link
+        sub("#.*", "", path)
+        while (sub("[^/]+/\\.\\./", "", path)) {}
+        if (link !~ /^[a-z]+:|^#/ && !(path in installed)) link = home path
+        line = line substr($0, 1, RSTART - 1) "](" link ")"
+        $0 = substr($0, RSTART + RLENGTH)
+      }
+      print line $0
+    }' "$1" >"$linked"
+  put "$linked" "$2" "$4"
+  rm -f "$linked"
+}
+
 install_file() {
-  put "$(source_of "$1" "$3" "$4")" "$2" "$root/$4"
+  file=$(source_of "$1" "$3" "$4")
+  case $1:$3 in
+    text:*.md) put_text "$file" "$2" "$3" "$root/$4";;
+    *) put "$file" "$2" "$root/$4";;
+  esac
 }
 
 # Builds in the checkout, and tells where.

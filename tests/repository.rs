@@ -18,15 +18,28 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
     ("verbs-sys", &["verbs-api"], &[]),
     ("verbs-native", &["verbs-api", "verbs-sys"], &[]),
     ("softroce-engine", &["roce-wire", "verbs-api"], &[]),
+    ("softroce-faults", &["roce-wire", "verbs-api"], &[]),
     ("softroce-cm", &["roce-wire", "verbs-api", "softroce-engine"], &[]),
     (
         "softroce",
-        &["roce-wire", "verbs-api", "softroce-engine", "softroce-cm"],
+        &[
+            "roce-wire",
+            "verbs-api",
+            "softroce-engine",
+            "softroce-faults",
+            "softroce-cm",
+        ],
         &[],
     ),
     (
         "softroce-sim",
-        &["roce-wire", "verbs-api", "softroce-engine", "softroce"],
+        &[
+            "roce-wire",
+            "verbs-api",
+            "softroce-engine",
+            "softroce-faults",
+            "softroce",
+        ],
         &[],
     ),
     (

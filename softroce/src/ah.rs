@@ -5,6 +5,7 @@ use std::fmt;
 use softroce_engine::AddressHandle;
 use verbs_api::{AddressVector, Object, Refused, Result};
 
+use crate::faults::{self, Verb};
 use crate::pd::Pd;
 
 /// An address handle. It keeps its domain alive.
@@ -16,6 +17,7 @@ pub struct Ah {
 
 impl Ah {
     pub(crate) fn create(pd: &Pd, av: &AddressVector) -> Result<Ah> {
+        pd.inner.context.device.faults.verb(Verb::CreateAh)?;
         let id = pd.inner.id;
         let handle = pd
             .inner
@@ -57,13 +59,14 @@ impl fmt::Debug for Ah {
 }
 
 impl Object for Ah {
-    fn destroy(mut self) -> Result<(), Refused<Self>> {
+    fn destroy(self) -> Result<(), Refused<Self>> {
         if !self.pd.inner.context.device.is_owned() {
             return Ok(());
         }
-        match self.remove() {
+        let mut this = faults::admit(self, Verb::DestroyAh, |ah| &ah.pd.inner.context.device.faults)?;
+        match this.remove() {
             Ok(()) => Ok(()),
-            Err(error) => Err(Refused { object: self, error }),
+            Err(error) => Err(Refused { object: this, error }),
         }
     }
 }

@@ -3,13 +3,17 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use softroce_engine::{Acks, Config, Counters, CqId, Engine, EngineEvent, SrqId, Time, TxBatch};
-use verbs_api::{EventKind, EventSource, Gid, PortState};
+use softroce_engine::{
+    Acks, CompletionJudge, Config, Counters, CqId, Engine, EngineEvent, SrqId, Time, TxBatch,
+};
+use softroce_faults::{Event, Work};
+use verbs_api::{EventKind, EventSource, Gid, PortState, QpAttr, QpState};
 
 use crate::cm::card::CmCard;
 use crate::cq::CqShared;
 use crate::events::AsyncQueue;
 use crate::fabric::{Fabric, FabricCounters};
+use crate::faults::Faults;
 use crate::journal;
 use crate::orphans::{Orphan, Orphans};
 use crate::pace::Pace;
@@ -18,8 +22,8 @@ use crate::srq::SrqShared;
 use crate::unacknowledged::Unacknowledged;
 use crate::xrc::Domains;
 
-/// Bytes of packets built before they are handed to the fabric: one full train, which stays in the cache. Room for more
-/// would end in a fragment of a train behind the full ones.
+/// Bytes of packets built before they are handed to the fabric: one full train, which stays in the cache, or a little
+/// more to fill it. Room for much more would end in a fragment of a train behind the full ones.
 const BATCH_BYTES: usize = 65_493;
 /// Packets in a batch.
 const BATCH_PACKETS: usize = 256;
@@ -117,7 +121,7 @@ impl Card {
         Card {
             engine,
             fabric,
-            batch: TxBatch::new(BATCH_BYTES, BATCH_PACKETS),
+            batch: TxBatch::of_whole_trains(BATCH_BYTES, BATCH_PACKETS),
             gathered: (0, 0),
             posting: Posting::default(),
             listeners: Listeners::default(),
@@ -159,10 +163,7 @@ impl Card {
         }
         if received == 0 {
             // A program that polls without end leaves nothing to the background thread, this neither.
-            self.look_at_port();
-        }
-        if received == 0 && !done.acted && !held && self.gathered.0 == 0 && !self.engine.has_output() {
-            return done; // The most frequent round of a program that polls: nothing there.
+            self.look_at_port(now);
         }
         let acks = match acks {
             RoundAcks::WithAnswer if received != 0 && !held => Acks::Defer,
@@ -170,6 +171,12 @@ impl Card {
             RoundAcks::Now => Acks::Flush,
             RoundAcks::Later => Acks::Defer,
         };
+        let acks_may_go = acks != Acks::Defer && (received != 0 || held);
+        if !acks_may_go && !done.acted && self.gathered.0 == 0 && !self.engine.has_output() {
+            // The most frequent rounds of a program that polls: nothing there, or a message that it is about to answer.
+            self.note_failures();
+            return done;
+        }
         self.finish(now, acks, pace, &mut done);
         done
     }
@@ -250,25 +257,63 @@ impl Card {
     }
 
     /// Take over what has changed about the interfaces.
-    pub(crate) fn look_at_port(&mut self) {
+    pub(crate) fn look_at_port(&mut self, now: Time) {
         if self.fabric.port_changed() {
-            self.renew_port();
+            self.renew_port(now);
         }
     }
 
-    fn renew_port(&mut self) {
+    fn renew_port(&mut self, now: Time) {
         let mut port = self.fabric.port();
         if let Some(state) = self.forced_state {
             port.state = state;
         }
         self.engine.set_port(port);
+        while let Some((event, qpns)) = self.fabric.disturbance() {
+            self.disturb(now, event, |qpn| qpns.contains(qpn.into()));
+        }
+    }
+
+    /// A fault rule does something to queue pairs.
+    fn disturb(&mut self, now: Time, event: Event, concerns: impl Fn(u32) -> bool) {
+        let failed = QpAttr {
+            state: Some(QpState::Err),
+            ..QpAttr::default()
+        };
+        let mut qpns: Vec<u32> = self.listeners.qps.keys().copied().collect();
+        qpns.sort_unstable();
+        for qpn in qpns.into_iter().filter(|qpn| concerns(*qpn)) {
+            // Refused by those in RESET, which have nothing to fail.
+            if self.engine.modify_qp(now, qpn, &failed).is_ok() && event == Event::QpFatal {
+                self.listeners.deliver_qp(qpn, EventKind::QpFatal);
+            }
+        }
+        if event == Event::DeviceFatal {
+            self.listeners.deliver_device_fatal();
+        }
+    }
+
+    /// Other fault rules are at work, or none any more.
+    pub(crate) fn use_faults(&mut self, now: Time, faults: &Arc<Faults>) {
+        let judge = faults.judge_completions().then(|| {
+            let faults = faults.clone();
+            Box::new(move |qpn, is_receive| {
+                let work = match is_receive {
+                    true => Work::Receive,
+                    false => Work::Send,
+                };
+                faults.completion(qpn, work)
+            }) as CompletionJudge
+        });
+        self.engine.set_completion_judge(judge);
+        self.renew_port(now);
     }
 
     /// Have the port in this state, whatever the interface says: for tests of programs. `None` lets it be as it is.
     /// While it is forced down nothing is sent.
-    pub(crate) fn force_port(&mut self, state: Option<PortState>) {
+    pub(crate) fn force_port(&mut self, now: Time, state: Option<PortState>) {
         self.forced_state = state;
-        self.renew_port();
+        self.renew_port(now);
     }
 
     /// Descriptors to wait on.
@@ -354,12 +399,7 @@ impl Listeners {
                         .push(kind, EventSource::Cq(cq.cookie), &cq.async_unacknowledged);
                 }
             }
-            EngineEvent::Qp(qpn, kind) => {
-                for qp in self.qps.get(&qpn).into_iter().flatten() {
-                    qp.async_events
-                        .push(kind, EventSource::Qp(qpn), &qp.async_unacknowledged);
-                }
-            }
+            EngineEvent::Qp(qpn, kind) => self.deliver_qp(qpn, kind),
             EngineEvent::Srq(id, kind) => {
                 if let Some(srq) = self.srqs.get(&id) {
                     srq.async_events
@@ -370,11 +410,26 @@ impl Listeners {
         }
     }
 
+    fn deliver_qp(&self, qpn: u32, kind: EventKind) {
+        for qp in self.qps.get(&qpn).into_iter().flatten() {
+            qp.async_events
+                .push(kind, EventSource::Qp(qpn), &qp.async_unacknowledged);
+        }
+    }
+
     fn deliver_port(&self, kind: EventKind) {
+        self.deliver_to_all(kind, EventSource::Port(crate::context::PORT));
+    }
+
+    fn deliver_device_fatal(&self) {
+        self.deliver_to_all(EventKind::DeviceFatal, EventSource::Device);
+    }
+
+    fn deliver_to_all(&self, kind: EventKind, source: EventSource) {
         // Nobody destroys a port, so nobody waits for these acknowledgements.
         let nobody = Arc::new(Unacknowledged::default());
         for context in self.contexts.iter().filter_map(Weak::upgrade) {
-            context.push(kind, EventSource::Port(crate::context::PORT), &nobody);
+            context.push(kind, source, &nobody);
         }
     }
 }

@@ -11,6 +11,7 @@ use verbs_api::{CompletionChannel, CqEvent, Error, ErrorKind, Object, Refused, R
 
 use crate::context::ContextInner;
 use crate::cq::CqShared;
+use crate::faults::{self, Verb};
 use crate::handle;
 use crate::lock::{Mutex, MutexGuard};
 use crate::os::{EventFd, poll_entry, wait_readable};
@@ -74,6 +75,10 @@ impl ChannelShared {
         }
     }
 
+    fn has_event(&self) -> bool {
+        !self.lock().waiting.is_empty()
+    }
+
     /// Take an event; it counts as unacknowledged from now on.
     fn take(&self) -> Option<Arc<CqShared>> {
         let mut queue = self.lock();
@@ -113,7 +118,10 @@ impl Object for Channel {
         if !self.inner.context.device.is_owned() {
             return Ok(());
         }
-        handle::into_sole_owner(self.inner, "completion channel", "a completion queue")
+        let this = faults::admit(self, Verb::DestroyCompChannel, |channel| {
+            &channel.inner.context.device.faults
+        })?;
+        handle::into_sole_owner(this.inner, "completion channel", "a completion queue")
             .map(drop)
             .map_err(|refused| refused.map(|inner| Channel { inner }))
     }
@@ -132,6 +140,9 @@ impl CompletionChannel for Channel {
         let shared = &self.inner.shared;
         loop {
             self.inner.context.device.check_owner()?;
+            if self.inner.context.device.faults.is_loaded() && shared.has_event() {
+                self.inner.context.device.faults.verb(Verb::GetCqEvent)?;
+            }
             if let Some(cq) = shared.take() {
                 return Ok(Some(CqEvent::new(cq.cookie, move || {
                     cq.events_unacknowledged.acknowledge()

@@ -15,6 +15,7 @@ use crate::device::{Device, Shared};
 use crate::dm::Dm;
 use crate::events::{AsyncQueue, EventHandle};
 use crate::exit;
+use crate::faults::{self, Verb};
 use crate::handle;
 use crate::pd::Pd;
 use crate::provider::Softroce;
@@ -65,6 +66,30 @@ impl Context {
         &self.inner.owner
     }
 
+    /// Whether it was inherited through fork: then it answers nothing.
+    pub fn is_inherited(&self) -> bool {
+        !self.inner.device.is_owned()
+    }
+
+    /// The device's attributes, whatever a fault rule says about asking for them.
+    ///
+    /// # Errors
+    /// ENODEV: it was inherited through fork.
+    pub fn attributes(&self) -> Result<DeviceAttr> {
+        let (attr, has_multicast) = self
+            .inner
+            .device
+            .look(|card| (card.engine.device_attr(), card.fabric.has_multicast()))?;
+        // C programs have no other way to see that there are no groups.
+        let groups = |count| if has_multicast { count } else { 0 };
+        Ok(DeviceAttr {
+            max_mcast_grp: groups(attr.max_mcast_grp),
+            max_mcast_qp_attach: groups(attr.max_mcast_qp_attach),
+            max_total_mcast_qp_attach: groups(attr.max_total_mcast_qp_attach),
+            ..attr
+        })
+    }
+
     /// As [`open_xrc_domain`](verbs_api::Context::open_xrc_domain), and say whether a domain is to be found or made.
     ///
     /// # Errors
@@ -80,6 +105,9 @@ impl Context {
     /// ENODEV in a forked child.
     pub fn async_event_and_handle(&self) -> Result<Option<(AsyncEventGuard, EventHandle)>> {
         self.inner.device.check_owner()?;
+        if self.inner.device.faults.is_loaded() && !self.inner.async_events.is_empty() {
+            self.inner.device.faults.verb(Verb::GetAsyncEvent)?;
+        }
         Ok(self.inner.async_events.pop())
     }
 
@@ -133,7 +161,8 @@ impl Object for Context {
         if !self.inner.device.is_owned() {
             return Ok(());
         }
-        handle::into_sole_owner(self.inner, "context", "an object made on it")
+        let this = faults::admit(self, Verb::CloseDevice, |context| &context.inner.device.faults)?;
+        handle::into_sole_owner(this.inner, "context", "an object made on it")
             .map(drop)
             .map_err(|refused| refused.map(|inner| Context { inner }))
     }
@@ -160,30 +189,23 @@ impl verbs_api::Context for Context {
     }
 
     fn query_device(&self) -> Result<DeviceAttr> {
-        let (attr, has_multicast) = self
-            .inner
-            .device
-            .look(|card| (card.engine.device_attr(), card.fabric.has_multicast()))?;
-        // C programs have no other way to see that there are no groups.
-        let groups = |count| if has_multicast { count } else { 0 };
-        Ok(DeviceAttr {
-            max_mcast_grp: groups(attr.max_mcast_grp),
-            max_mcast_qp_attach: groups(attr.max_mcast_qp_attach),
-            max_total_mcast_qp_attach: groups(attr.max_total_mcast_qp_attach),
-            ..attr
-        })
+        self.inner.device.faults.verb(Verb::QueryDevice)?;
+        self.attributes()
     }
 
     fn query_port(&self, port: u8) -> Result<PortAttr> {
+        self.inner.device.faults.verb(Verb::QueryPort)?;
         self.inner.check_port(port)?;
         self.inner.device.look(|card| card.engine.port_attr())
     }
 
     fn gid_table(&self) -> Result<Vec<GidEntry>> {
+        self.inner.device.faults.verb(Verb::QueryGid)?;
         self.inner.device.look(|card| card.engine.gid_table().to_vec())
     }
 
     fn query_pkey(&self, port: u8, index: u16) -> Result<u16> {
+        self.inner.device.faults.verb(Verb::QueryPkey)?;
         self.inner.check_port(port)?;
         match index {
             0 => Ok(DEFAULT_PKEY),
@@ -194,6 +216,7 @@ impl verbs_api::Context for Context {
     }
 
     fn clock_ns(&self) -> Result<u64> {
+        self.inner.device.faults.verb(Verb::QueryRtValues)?;
         self.inner.device.check_owner()?;
         Ok(self.inner.device.clock.now().as_nanos())
     }
@@ -204,6 +227,7 @@ impl verbs_api::Context for Context {
     }
 
     fn create_channel(&self) -> Result<Channel> {
+        self.inner.device.faults.verb(Verb::CreateCompChannel)?;
         room::for_small_object()?;
         self.inner.device.check_owner()?;
         let shared =

@@ -12,6 +12,7 @@ use crate::channel::ChannelInner;
 use crate::context::ContextInner;
 use crate::device::Shared;
 use crate::events::AsyncQueue;
+use crate::faults::{self, Verb};
 use crate::handle;
 use crate::options::ProgressMode;
 use crate::pace::Pace;
@@ -84,6 +85,7 @@ pub(crate) struct CqInner {
 
 impl Cq {
     pub(crate) fn create(context: &Arc<ContextInner>, init: &CqInit<'_, Softroce>) -> Result<Cq> {
+        context.device.faults.verb(Verb::CreateCq)?;
         if init.comp_vector != 0 {
             return Err(Error::invalid(format!(
                 "completion vector {} does not exist; the only one is 0",
@@ -199,7 +201,8 @@ impl Object for Cq {
         if !self.inner.device.is_owned() {
             return Ok(());
         }
-        match handle::into_sole_owner(self.inner, "completion queue", "a queue pair") {
+        let this = faults::admit(self, Verb::DestroyCq, |cq| &cq.inner.device.faults)?;
+        match handle::into_sole_owner(this.inner, "completion queue", "a queue pair") {
             Ok(inner) => {
                 let shared = inner.shared.clone();
                 drop(inner);
@@ -222,6 +225,7 @@ impl verbs_api::CompletionQueue for Cq {
     fn poll(&self, out: &mut [Wc]) -> Result<usize> {
         let inner = &*self.inner;
         inner.device.check_owner()?;
+        inner.device.faults.verb(Verb::PollCq)?;
         let mut taken = inner.take(out);
         if inner.device.mode != ProgressMode::Auto {
             return Ok(taken);
@@ -246,6 +250,7 @@ impl verbs_api::CompletionQueue for Cq {
 
     fn req_notify(&self, notify: Notify) -> Result<()> {
         let inner = &*self.inner;
+        inner.device.faults.verb(Verb::ReqNotifyCq)?;
         inner.device.verb(|card, now| {
             card.engine.req_notify_cq(inner.id, notify)?;
             if !inner.shared.armed.swap(true, Ordering::Relaxed) {
@@ -261,6 +266,7 @@ impl verbs_api::CompletionQueue for Cq {
 
     fn moderate(&self, count: u16, period_us: u16) -> Result<()> {
         let inner = &*self.inner;
+        inner.device.faults.verb(Verb::ModifyCq)?;
         inner
             .device
             .verb(|card, _| card.engine.moderate_cq(inner.id, count, period_us))
@@ -268,6 +274,7 @@ impl verbs_api::CompletionQueue for Cq {
 
     fn resize(&self, cqe: u32) -> Result<()> {
         let inner = &*self.inner;
+        inner.device.faults.verb(Verb::ResizeCq)?;
         room::for_completions(cqe)?;
         inner.device.verb(|card, _| card.engine.resize_cq(inner.id, cqe))
     }

@@ -5,7 +5,6 @@ use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread::JoinHandle;
 
 use softroce_engine::{Counters, ObjectCounts, Time};
 use verbs_api::{Error, ErrorKind, Gid, PostError, Result};
@@ -14,11 +13,14 @@ use crate::announce;
 use crate::card::{Card, Done, RoundAcks};
 use crate::clock::Clock;
 use crate::fabric::{Fabric, FabricCounters};
+use crate::faults::Faults;
 use crate::fork;
 use crate::gate::{Gate, Guard, Left};
 use crate::journal::ask::Ear;
 use crate::options::ProgressMode;
+use crate::os::Thread;
 use crate::pace::Pace;
+use crate::system_counters::SystemCounters;
 use crate::worker;
 
 /// Rounds that one caller does on behalf of refused pollers before it goes its way.
@@ -35,7 +37,7 @@ pub struct Device {
 /// Ends the background thread when the last owner goes.
 struct Handle {
     shared: Arc<Shared>,
-    worker: Option<JoinHandle<()>>,
+    worker: Option<Thread>,
 }
 
 /// What the program's threads and the background thread share.
@@ -57,6 +59,9 @@ pub(crate) struct Shared {
     pub(crate) fds: Vec<RawFd>,
     /// Where a run asks what is going on. Never dropped in a child that inherited it, as the gate.
     pub(crate) ear: ManuallyDrop<Option<Ear>>,
+    /// Asked about every verb.
+    pub(crate) faults: Arc<Faults>,
+    system_counters: SystemCounters,
 }
 
 /// What engine and fabric have counted.
@@ -92,6 +97,19 @@ impl Device {
         mode: ProgressMode,
         seed: u64,
     ) -> Result<Device> {
+        let faults = Faults::new(clock.clone());
+        Device::with_faults(name, fabric, clock, (mode, seed), faults)
+    }
+
+    /// As [`try_new`](Self::try_new), with fault rules about its verbs and completions. Those about packets and events
+    /// are for the fabric.
+    pub fn with_faults(
+        name: &str,
+        fabric: Box<dyn Fabric>,
+        clock: Arc<dyn Clock>,
+        (mode, seed): (ProgressMode, u64),
+        faults: Arc<Faults>,
+    ) -> Result<Device> {
         announce::start();
         let card = Card::new(fabric, seed);
         let pace = match mode {
@@ -117,6 +135,8 @@ impl Device {
             held_for_fork: AtomicBool::new(false),
             fds,
             ear: ManuallyDrop::new(ear),
+            faults,
+            system_counters: SystemCounters::of(name),
         });
         fork::register(&shared)?;
         let worker = match mode {
@@ -129,9 +149,24 @@ impl Device {
                 })?)
             }
         };
-        Ok(Device {
+        let device = Device {
             handle: Arc::new(Handle { shared, worker }),
-        })
+        };
+        device.faults_changed()?;
+        Ok(device)
+    }
+
+    /// Its fault rules.
+    pub fn faults(&self) -> &Arc<Faults> {
+        &self.handle.shared.faults
+    }
+
+    /// Go by the fault rules as they are now: call it after they were loaded or cleared.
+    ///
+    /// # Errors
+    /// ENODEV in a forked child, which has no device.
+    pub fn faults_changed(&self) -> Result<()> {
+        self.handle.shared.faults_changed()
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -159,7 +194,7 @@ impl Device {
             return false;
         }
         let mut guard = shared.gate.enter();
-        guard.look_at_port();
+        guard.look_at_port(shared.clock.now());
         let mut something = false;
         for _ in 0..MANUAL_ROUNDS {
             guard.clear_again();
@@ -228,13 +263,13 @@ impl Drop for Handle {
         fork::forget(&self.shared);
         let Some(worker) = self.worker.take() else { return };
         if !self.shared.is_owned() {
-            // The thread exists in the parent only: there is nothing to join, nor to detach.
-            std::mem::forget(worker);
+            // The thread exists in the parent only: there is nothing to join.
             return;
         }
         self.shared.pace.stop();
         // It never holds a `Handle`, so it is never this thread; and it sleeps on the waker, so it ends at once.
-        let _ = worker.join();
+        worker.join();
+        self.shared.tell_counters();
     }
 }
 
@@ -255,6 +290,27 @@ impl Drop for Shared {
 type Inside<'a> = Guard<'a, ManuallyDrop<Card>>;
 
 impl Shared {
+    /// Whether counters are shown as files.
+    pub(crate) fn shows_counters(&self) -> bool {
+        self.system_counters.are_shown()
+    }
+
+    /// Bring those files up to date.
+    pub(crate) fn tell_counters(&self) {
+        if !self.shows_counters() {
+            return;
+        }
+        let guard = self.gate.enter();
+        let (counted, _) = guard.counters();
+        self.leave(guard);
+        self.system_counters.tell(&counted);
+    }
+
+    /// The same by whoever is inside.
+    pub(crate) fn tell_counters_of(&self, card: &Card) {
+        self.system_counters.tell(&card.counters().0);
+    }
+
     /// ENODEV in a child that inherited the device through fork.
     pub(crate) fn check_owner(&self) -> Result<()> {
         if self.is_owned() {
@@ -264,6 +320,13 @@ impl Shared {
             ErrorKind::NotFound,
             "this object was inherited through fork and belongs to the parent process; open the device anew in the child",
         ))
+    }
+
+    pub(crate) fn faults_changed(&self) -> Result<()> {
+        self.verb(|card, now| {
+            card.use_faults(now, &self.faults);
+            Ok(())
+        })
     }
 
     /// False in a child that inherited the device through fork.

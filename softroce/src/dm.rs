@@ -7,6 +7,7 @@ use softroce_engine::DmId;
 use verbs_api::{Object, Refused, Result};
 
 use crate::context::ContextInner;
+use crate::faults::{self, Verb};
 use crate::handle;
 use crate::provider::Softroce;
 
@@ -23,6 +24,7 @@ pub(crate) struct DmInner {
 
 impl Dm {
     pub(crate) fn alloc(context: &Arc<ContextInner>, length: usize, log_align: u32) -> Result<Dm> {
+        context.device.faults.verb(Verb::AllocDm)?;
         let id = context
             .device
             .verb(|card, _| card.engine.alloc_dm(length, log_align))?;
@@ -59,7 +61,8 @@ impl Object for Dm {
         if !self.inner.context.device.is_owned() {
             return Ok(());
         }
-        handle::into_sole_owner(self.inner, "device memory", "a memory region")
+        let this = faults::admit(self, Verb::FreeDm, |dm| &dm.inner.context.device.faults)?;
+        handle::into_sole_owner(this.inner, "device memory", "a memory region")
             .map(drop)
             .map_err(|refused| refused.map(|inner| Dm { inner }))
     }

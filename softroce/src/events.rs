@@ -72,6 +72,11 @@ impl AsyncQueue {
         }
     }
 
+    /// Whether no event waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     /// The oldest event, and whom it is told to.
     pub(crate) fn pop(&self) -> Option<(AsyncEventGuard, EventHandle)> {
         let mut waiting = self.lock();

@@ -6,7 +6,7 @@
 
 use std::sync::Once;
 
-use crate::{fork, os};
+use crate::{faults, fork, os};
 
 /// Send what waits when this process ends by `exit` or by returning from `main`.
 pub(crate) fn watch() {
@@ -19,7 +19,11 @@ pub(crate) fn watch() {
 }
 
 extern "C" fn last_words() {
-    send_what_waits();
+    fork::visit_open(|shared, guard| {
+        guard.flush(shared.clock.now(), &shared.pace);
+        shared.tell_counters_of(guard);
+    });
+    faults::tell();
 }
 
 /// Send the acknowledgements that wait, on all devices of this process: for who ends it without the handlers of `exit`.

@@ -9,10 +9,12 @@ use std::ops::Range;
 use std::os::fd::RawFd;
 
 use roce_wire::cm::ServiceId;
-use softroce_engine::{PortConfig, RxMeta, TxBatch};
+use softroce_engine::{Path, PortConfig, RxMeta, TxBatch};
+use softroce_faults::{Event, Numbers};
 use verbs_api::{Error, Result};
 
 mod control;
+mod faulty;
 mod links;
 mod seal;
 mod slice;
@@ -23,6 +25,7 @@ mod train;
 mod udp;
 mod unread;
 
+pub use faulty::Faulty;
 pub use sys::HeaderFields;
 pub use udp::{Endpoint, Trains, UdpFabric, UdpOptions};
 
@@ -32,6 +35,11 @@ pub trait Fabric: Send {
     /// Seal (ICRC) and send every packet of the batch, in order. A datagram that the system refuses (EMSGSIZE,
     /// ENOBUFS, EPERM, ENETUNREACH, ...) is a lost packet: counted, and no more. The batch keeps its packets.
     fn send(&mut self, batch: &mut TxBatch);
+
+    /// Send one datagram alone, sealed or not, a packet or not: for faults. Where a fabric cannot, it is lost.
+    fn send_as_it_is(&mut self, path: &Path, datagram: &[u8]) {
+        let _ = (path, datagram);
+    }
 
     /// Hand every datagram of *one* bounded read round to `sink` (its slice is the UDP payload, BTH to ICRC
     /// inclusive, not checked in any way). Returns how many datagrams there were; 0 when nothing was there.
@@ -62,6 +70,16 @@ pub trait Fabric: Send {
 
     /// Whether something about the interfaces has changed since the last [`port`](Fabric::port). Cheap.
     fn port_changed(&mut self) -> bool {
+        false
+    }
+
+    /// Something that a fault rule does to queue pairs of these numbers, since the last [`port`](Fabric::port).
+    fn disturbance(&mut self) -> Option<(Event, Numbers)> {
+        None
+    }
+
+    /// Whether packets meet fault rules here.
+    fn judges_packets(&self) -> bool {
         false
     }
 

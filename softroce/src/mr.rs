@@ -8,6 +8,7 @@ use softroce_engine::{MrId, MrInfo};
 use verbs_api::{Access, Buffer, Error, ErrorKind, LKey, Object, RKey, Refused, Rereg, Result};
 
 use crate::dm::{Dm, DmInner};
+use crate::faults::{self, Verb};
 use crate::orphans::Orphan;
 use crate::pd::Pd;
 use crate::probe::{self, Reach};
@@ -43,6 +44,7 @@ impl Mr {
         iova: u64,
         access: Access,
     ) -> Result<Mr> {
+        pd.inner.context.device.faults.verb(Verb::RegMr)?;
         let length = range.len();
         let start = buffer.as_ptr().wrapping_add(range.start);
         let info = pd.inner.context.device.verb(|card, _| {
@@ -70,6 +72,7 @@ impl Mr {
     ) -> Result<Mr> {
         let device = &pd.inner.context.device;
         device.check_owner()?;
+        device.faults.verb(Verb::RegMr)?;
         let reach =
             match access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
                 true => Reach::Write,
@@ -88,6 +91,7 @@ impl Mr {
     }
 
     pub(crate) fn null(pd: &Pd) -> Result<Mr> {
+        pd.inner.context.device.faults.verb(Verb::AllocNullMr)?;
         let info = pd
             .inner
             .context
@@ -104,6 +108,7 @@ impl Mr {
         access: Access,
     ) -> Result<Mr> {
         let context = &pd.inner.context;
+        context.device.faults.verb(Verb::RegDmMr)?;
         if !Arc::ptr_eq(&dm.inner.context, context) {
             return Err(Error::invalid(
                 "the device memory belongs to another context than the protection domain",
@@ -173,6 +178,7 @@ impl Mr {
         translation: Option<(*mut u8, usize, u64)>,
         access: Option<Access>,
     ) -> Result<()> {
+        self.pd.inner.context.device.faults.verb(Verb::ReregMr)?;
         if let Some(pd) = pd
             && !Arc::ptr_eq(&pd.inner.context, &self.pd.inner.context)
         {
@@ -255,13 +261,14 @@ impl fmt::Debug for Mr {
 
 impl Object for Mr {
     /// EBUSY while a memory window is bound to it.
-    fn destroy(mut self) -> Result<(), Refused<Self>> {
+    fn destroy(self) -> Result<(), Refused<Self>> {
         if !self.pd.inner.context.device.is_owned() {
             return Ok(());
         }
-        match self.deregister() {
+        let mut this = faults::admit(self, Verb::DeregMr, |mr| &mr.pd.inner.context.device.faults)?;
+        match this.deregister() {
             Ok(()) => Ok(()),
-            Err(error) => Err(Refused { object: self, error }),
+            Err(error) => Err(Refused { object: this, error }),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use softroce_engine::MwId;
 use verbs_api::{MwType, Object, RKey, Refused, Result};
 
+use crate::faults::{self, Verb};
 use crate::pd::Pd;
 use crate::provider::Softroce;
 
@@ -20,6 +21,7 @@ pub struct Mw {
 
 impl Mw {
     pub(crate) fn alloc(pd: &Pd, mw_type: MwType) -> Result<Mw> {
+        pd.inner.context.device.faults.verb(Verb::AllocMw)?;
         let domain = pd.inner.id;
         let (id, first_rkey) = pd
             .inner
@@ -68,13 +70,14 @@ impl fmt::Debug for Mw {
 
 impl Object for Mw {
     /// Its key is dead afterwards, bound or not.
-    fn destroy(mut self) -> Result<(), Refused<Self>> {
+    fn destroy(self) -> Result<(), Refused<Self>> {
         if !self.pd.inner.context.device.is_owned() {
             return Ok(());
         }
-        match self.remove() {
+        let mut this = faults::admit(self, Verb::DeallocMw, |mw| &mw.pd.inner.context.device.faults)?;
+        match this.remove() {
             Ok(()) => Ok(()),
-            Err(error) => Err(Refused { object: self, error }),
+            Err(error) => Err(Refused { object: this, error }),
         }
     }
 }

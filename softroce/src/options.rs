@@ -2,8 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use verbs_api::{Error, Result};
+
+use crate::faults::Rules;
 
 /// Who moves packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +37,8 @@ pub struct Options {
     /// Receive buffer of a device's socket, bytes as the kernel counts them. The kernel caps it at twice
     /// `net.core.rmem_max`; within that, the more the better for UC and UD, whose packets nobody sends again.
     pub receive_buffer_bytes: u32,
+    /// Fault rules to go by.
+    pub faults: Option<Arc<Rules>>,
     /// Seeds keys and queue pair numbers; `None` takes the system's randomness.
     pub seed: Option<u64>,
 }
@@ -47,6 +52,7 @@ impl Default for Options {
             capture_last: None,
             gso: true,
             receive_buffer_bytes: 8 << 20,
+            faults: None,
             seed: None,
         }
     }
@@ -58,11 +64,12 @@ impl Options {
 
     /// From the environment: `SOFTROCE_ADDRESS` (addresses, separated by commas), or `SOFTROCE_DEVICES` (a number of
     /// loopback addresses from 127.0.0.1 on); `SOFTROCE_CAPTURE` (a file), `SOFTROCE_CAPTURE_LAST` (a directory),
-    /// `SOFTROCE_GSO` (`0` or `1`), `SOFTROCE_RECEIVE_BUFFER` (bytes), `SOFTROCE_SEED` (a number), `SOFTROCE_PROGRESS`
-    /// (`auto` or `thread`).
+    /// `SOFTROCE_GSO` (`0` or `1`), `SOFTROCE_RECEIVE_BUFFER` (bytes), `SOFTROCE_FAULTS` (a file of fault rules),
+    /// `SOFTROCE_SEED` (a number), `SOFTROCE_PROGRESS` (`auto` or `thread`).
     /// Unset and empty variables keep the default.
     ///
-    /// EINVAL names the variable whose value makes no sense.
+    /// EINVAL names the variable whose value makes no sense; of a file of rules, the place that makes none. Otherwise what
+    /// the system says of that file.
     pub fn from_env() -> Result<Options> {
         Options::from_variables(|name| match std::env::var(name) {
             Ok(value) => Ok(Some(value)),
@@ -117,6 +124,9 @@ impl Options {
                 ))
             })?;
         }
+        if let Some(path) = read("SOFTROCE_FAULTS")? {
+            options.faults = Some(Arc::new(read_rules(&path)?));
+        }
         if let Some(value) = read("SOFTROCE_SEED")? {
             let seed = value.parse().map_err(|_| {
                 Error::invalid(format!(
@@ -138,6 +148,12 @@ impl Options {
         }
         Ok(options)
     }
+}
+
+fn read_rules(path: &str) -> Result<Rules> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Error::system(format!("SOFTROCE_FAULTS: reading {path}"), error))?;
+    Rules::parse(&text).map_err(|error| Error::invalid(format!("SOFTROCE_FAULTS: {path}: {error}")))
 }
 
 #[cfg(all(test, not(loom)))]

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 mod file;
 mod rights;
+mod thread;
 
 pub(crate) use file::{FileIdentity, SharedFile};
 pub(crate) use rights::has_net_raw;
+pub(crate) use thread::Thread;
 
 /// Sleep until `word` is woken; returns at once when it does not hold `seen`, and now and then for no reason.
 pub(crate) fn wait_while_equal(word: &AtomicU32, seen: u32) {
@@ -272,7 +274,10 @@ pub(crate) struct Crowd {
 
 impl Crowd {
     pub(crate) fn new() -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+        // All of the machine, as the load is: those that this thread may use would call every other program a crowd.
+        // SAFETY: no pointers are passed.
+        let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+        let processors = u32::try_from(processors).unwrap_or(0).max(1);
         Crowd {
             load: std::fs::File::open("/proc/loadavg").ok(),
             processors,

@@ -12,6 +12,7 @@ use verbs_api::{
 use crate::ah::Ah;
 use crate::context::ContextInner;
 use crate::dm::Dm;
+use crate::faults::{self, Verb};
 use crate::handle;
 use crate::mr::Mr;
 use crate::mw::Mw;
@@ -36,6 +37,7 @@ pub(crate) struct PdInner {
 
 impl Pd {
     pub(crate) fn alloc(context: &Arc<ContextInner>) -> Result<Pd> {
+        context.device.faults.verb(Verb::AllocPd)?;
         let id = context.device.verb(|card, _| card.engine.alloc_pd())?;
         Ok(Pd {
             inner: Arc::new(PdInner {
@@ -75,7 +77,8 @@ impl Object for Pd {
         if !self.inner.context.device.is_owned() {
             return Ok(());
         }
-        handle::into_sole_owner(self.inner, "protection domain", "an object that stands in it")
+        let this = faults::admit(self, Verb::DeallocPd, |pd| &pd.inner.context.device.faults)?;
+        handle::into_sole_owner(this.inner, "protection domain", "an object that stands in it")
             .map(drop)
             .map_err(|refused| refused.map(|inner| Pd { inner }))
     }
@@ -115,6 +118,7 @@ impl verbs_api::ProtectionDomain for Pd {
     /// Faults the pages in. What is not mapped is an error for [`Advice::Prefetch`] and [`Advice::PrefetchWrite`]; to
     /// the other advice nothing is to be done.
     fn advise_mr(&self, advice: Advice, sges: &[Sge]) -> Result<()> {
+        self.inner.context.device.faults.verb(Verb::AdviseMr)?;
         let reach = match advice {
             Advice::Prefetch => Some(Reach::Read),
             Advice::PrefetchWrite => Some(Reach::Write),
@@ -150,6 +154,7 @@ impl verbs_api::ProtectionDomain for Pd {
 
     /// Objects made in the parent are those of this domain: the card has no resources for a caller to choose.
     fn parent_domain(&self) -> Result<Pd> {
+        self.inner.context.device.faults.verb(Verb::AllocParentDomain)?;
         self.inner.context.device.check_owner()?;
         Ok(Pd {
             inner: Arc::new(PdInner {

@@ -16,8 +16,10 @@ use crate::cq::Cq;
 use crate::description::DeviceDescription;
 use crate::device::{Device, WeakDevice};
 use crate::dm::Dm;
-use crate::fabric::{Fabric, Trains, UdpFabric, UdpOptions};
+use crate::fabric::{Fabric, Faulty, Trains, UdpFabric, UdpOptions};
+use crate::faults::{self, Faults, Verb};
 use crate::fork;
+use crate::journal;
 use crate::lock::Mutex;
 use crate::mr::Mr;
 use crate::mw::Mw;
@@ -37,6 +39,7 @@ use crate::xrc::XrcDomain;
 #[derive(Clone)]
 pub struct Softroce {
     slots: Arc<[Slot]>,
+    faults: Arc<Faults>,
 }
 
 struct Slot {
@@ -54,6 +57,7 @@ enum Source {
         address: IpAddr,
         options: Options,
         recording: Arc<Recording>,
+        faults: Arc<Faults>,
         open: Mutex<WeakDevice>,
     },
     /// A device that came from outside.
@@ -91,6 +95,11 @@ impl Softroce {
             last_in: options.capture_last.clone(),
             started: Mutex::new(None),
         });
+        let faults = Faults::new(Arc::new(MonotonicClock));
+        if let Some(rules) = &options.faults {
+            faults.load(Arc::clone(rules));
+            faults::tell_at_the_end(&faults);
+        }
         let slots = addresses.iter().enumerate().map(|(position, &address)| Slot {
             info: DeviceInfo {
                 name: format!("softroce{position}"),
@@ -100,6 +109,7 @@ impl Softroce {
                 address,
                 options: options.clone(),
                 recording: Arc::clone(&recording),
+                faults: Arc::clone(&faults),
                 open: Mutex::default(),
             },
             generation: fork::generation(),
@@ -107,11 +117,47 @@ impl Softroce {
         });
         Ok(Softroce {
             slots: slots.collect(),
+            faults,
         })
+    }
+
+    /// The fault rules of its devices on addresses. Those made by hand have their own.
+    pub fn faults(&self) -> &Arc<Faults> {
+        &self.faults
+    }
+
+    /// Go by these fault rules from now on, or by none: all devices on addresses, those that are open already too.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP, and nothing has changed, when a device is open whose packets meet no rules: it was opened without any,
+    /// and not under `softroce run`. [`Options::faults`] may hold rules that are empty.
+    pub fn set_faults(&self, rules: Option<faults::Rules>) -> Result<()> {
+        let open: Vec<Device> = self.slots.iter().filter_map(Slot::open_device).collect();
+        for device in &open {
+            if !device.shared().look(|card| card.fabric.judges_packets())? {
+                return Err(Error::unsupported(
+                    "fault rules for a device that was opened without any",
+                ));
+            }
+        }
+        match rules {
+            Some(rules) => self.faults.load(rules),
+            None => self.faults.clear(),
+        }
+        open.iter().try_for_each(Device::faults_changed)
+    }
+
+    /// What its devices are called, whatever a fault rule says about asking.
+    pub fn list(&self) -> Vec<DeviceInfo> {
+        self.slots.iter().map(|slot| slot.info.clone()).collect()
     }
 
     /// A provider of these devices: for simulation.
     pub fn from_devices(devices: Vec<Device>) -> Softroce {
+        let faults = match devices.first() {
+            Some(device) => device.faults().clone(),
+            None => Faults::new(Arc::new(MonotonicClock)),
+        };
         let slots = devices.into_iter().map(|device| Slot {
             info: DeviceInfo {
                 name: device.name().to_owned(),
@@ -123,6 +169,7 @@ impl Softroce {
         });
         Softroce {
             slots: slots.collect(),
+            faults,
         }
     }
 
@@ -188,21 +235,31 @@ impl Slot {
         }
     }
 
+    /// The device, if it is open in this process.
+    fn open_device(&self) -> Option<Device> {
+        match &self.source {
+            Source::Ready(device) => Some(device.clone()),
+            Source::Address { open, .. } => open.try_lock()?.upgrade(),
+        }
+        .filter(|device| device.shared().is_owned())
+    }
+
     fn device(&self) -> Result<Device> {
-        let (address, options, recording, open) = match &self.source {
+        let (address, options, shared, open) = match &self.source {
             Source::Ready(device) => return Ok(device.clone()),
             Source::Address {
                 address,
                 options,
                 recording,
+                faults,
                 open,
-            } => (*address, options, recording, open),
+            } => (*address, options, (&**recording, faults), open),
         };
         let mut open = match open.try_lock() {
             Some(open) => open,
             // In a forked child the holder may be a thread of the parent, which will never let go.
             None if self.generation != fork::generation() => {
-                return fork::open(|| open_udp(&self.info.name, address, options, recording));
+                return fork::open(|| open_udp(&self.info.name, address, options, shared));
             }
             None => open.lock(),
         };
@@ -210,7 +267,7 @@ impl Slot {
         if let Some(device) = open.upgrade().filter(|device| device.shared().is_owned()) {
             return Ok(device);
         }
-        let device = fork::open(|| open_udp(&self.info.name, address, options, recording))?;
+        let device = fork::open(|| open_udp(&self.info.name, address, options, shared))?;
         *open = device.downgrade();
         Ok(device)
     }
@@ -253,7 +310,12 @@ impl Recording {
     }
 }
 
-fn open_udp(name: &str, address: IpAddr, options: &Options, recording: &Recording) -> Result<Device> {
+fn open_udp(
+    name: &str,
+    address: IpAddr,
+    options: &Options,
+    (recording, faults): (&Recording, &Arc<Faults>),
+) -> Result<Device> {
     let mut udp_options = UdpOptions::new(address);
     udp_options.trains = if options.gso {
         Trains::Allowed
@@ -262,12 +324,17 @@ fn open_udp(name: &str, address: IpAddr, options: &Options, recording: &Recordin
     };
     udp_options.receive_buffer_bytes = Some(options.receive_buffer_bytes);
     let udp = UdpFabric::open(&udp_options)?;
-    let fabric: Box<dyn Fabric> = match recording.capture()? {
-        Some(capture) => Box::new(Tap::new(udp, capture)),
-        None => Box::new(udp),
+    // Only where rules are, or may come.
+    let may_fail = options.faults.is_some() || faults.is_loaded() || journal::directory().is_some();
+    let fabric: Box<dyn Fabric> = match (may_fail, recording.capture()?) {
+        (true, Some(capture)) => Box::new(Tap::new(Faulty::new(udp, faults.clone())?, capture)),
+        (true, None) => Box::new(Faulty::new(udp, faults.clone())?),
+        (false, Some(capture)) => Box::new(Tap::new(udp, capture)),
+        (false, None) => Box::new(udp),
     };
     let seed = options.seed.unwrap_or_else(os::random_u64);
-    Device::try_new(name, fabric, Arc::new(MonotonicClock), options.progress, seed)
+    let clock = Arc::new(MonotonicClock);
+    Device::with_faults(name, fabric, clock, (options.progress, seed), faults.clone())
 }
 
 impl fmt::Debug for Softroce {
@@ -292,10 +359,12 @@ impl Provider for Softroce {
     type Ah = Ah;
 
     fn devices(&self) -> Result<Vec<DeviceInfo>> {
-        Ok(self.slots.iter().map(|slot| slot.info.clone()).collect())
+        self.faults.verb(Verb::GetDeviceList)?;
+        Ok(self.list())
     }
 
     fn open(&self, name: &str) -> Result<Context> {
+        self.faults.verb(Verb::OpenDevice)?;
         room::for_small_object()?;
         let slot = self
             .slots

@@ -14,6 +14,7 @@ use crate::context::ContextInner;
 use crate::cq::Cq;
 use crate::device::Shared;
 use crate::events::{AsyncQueue, EventHandle};
+use crate::faults::{self, Verb};
 use crate::lock::Mutex;
 use crate::mw::Mw;
 use crate::options::ProgressMode;
@@ -76,6 +77,7 @@ impl Qp {
 
     pub(crate) fn create(pd: &Pd, init: &QpInit<'_, Softroce>) -> Result<Qp> {
         let context = &pd.inner.context;
+        context.device.faults.verb(Verb::CreateQp)?;
         check_context(pd, init)?;
         let config = QpConfig {
             pd: pd.inner.id,
@@ -117,6 +119,7 @@ impl Qp {
 
     /// One more handle of an XRC target.
     pub(crate) fn open_target(context: &Arc<ContextInner>, domain: &XrcDomain, qpn: u32) -> Result<Qp> {
+        context.device.faults.verb(Verb::OpenQp)?;
         domain.check_device(&context.device)?;
         let shared = QpShared::of(context);
         context.device.verb(|card, _| {
@@ -171,7 +174,9 @@ impl Qp {
     ) -> (u64, Result<(), PostError>) {
         let mut bytes = 0;
         for (posted, request) in requests.iter().enumerate() {
-            let result = in_engine_terms(request, &self.device)
+            let admitted = self.device.faults.verb(Verb::PostSend);
+            let result = admitted
+                .and_then(|()| in_engine_terms(request, &self.device))
                 .and_then(|request| card.engine.post_send(now, self.qpn, &request));
             if let Err(error) = result {
                 return (bytes, Err(PostError { posted, error }));
@@ -257,24 +262,25 @@ impl fmt::Debug for Qp {
 impl Object for Qp {
     /// EBUSY while it is attached to a multicast group. Waits until all its asynchronous events that a program has taken
     /// are acknowledged.
-    fn destroy(mut self) -> Result<(), Refused<Self>> {
+    fn destroy(self) -> Result<(), Refused<Self>> {
         if !self.device.is_owned() {
             return Ok(());
         }
-        let groups = self.lock_groups().len();
+        let mut this = faults::admit(self, Verb::DestroyQp, |qp| &qp.device.faults)?;
+        let groups = this.lock_groups().len();
         if groups > 0 {
             let error = Error::new(
                 ErrorKind::Busy,
                 format!("the queue pair is attached to {groups} multicast groups; detach it first"),
             );
-            return Err(Refused { object: self, error });
+            return Err(Refused { object: this, error });
         }
-        match self.remove() {
+        match this.remove() {
             Ok(()) => {
-                self.shared.async_unacknowledged.wait();
+                this.shared.async_unacknowledged.wait();
                 Ok(())
             }
-            Err(error) => Err(Refused { object: self, error }),
+            Err(error) => Err(Refused { object: this, error }),
         }
     }
 }
@@ -296,6 +302,7 @@ impl verbs_api::QueuePair for Qp {
 
     /// EPERM for a Q_Key with the highest bit, which is for privileged programs, as in the kernel.
     fn modify(&self, attr: &QpAttr) -> Result<()> {
+        self.device.faults.verb(Verb::ModifyQp)?;
         if attr.qkey.is_some_and(|qkey| qkey & CONTROLLED_QKEY != 0)
             && self.device.mode != ProgressMode::Manual
             && !os::has_net_raw()
@@ -318,6 +325,7 @@ impl verbs_api::QueuePair for Qp {
     }
 
     fn query(&self) -> Result<QpAttr> {
+        self.device.faults.verb(Verb::QueryQp)?;
         self.device.look(|card| card.engine.query_qp(self.qpn))?
     }
 
@@ -330,6 +338,7 @@ impl verbs_api::QueuePair for Qp {
         self.device.post_receives(|card, now| {
             for (posted, request) in requests.iter().enumerate() {
                 let failed = |error| PostError { posted, error };
+                self.device.faults.verb(Verb::PostRecv).map_err(failed)?;
                 card.engine.post_recv(now, self.qpn, request).map_err(failed)?;
             }
             Ok(())
@@ -343,6 +352,7 @@ impl verbs_api::QueuePair for Qp {
         bind: &BindInfo<'_, Softroce>,
         signaled: bool,
     ) -> Result<RKey> {
+        self.device.faults.verb(Verb::BindMw)?;
         same_device("the memory window", &mw.pd, &self.device)?;
         same_device("the memory region", bind.mr.pd(), &self.device)?;
         let request = BindRequest {
@@ -361,10 +371,12 @@ impl verbs_api::QueuePair for Qp {
     }
 
     fn attach_mcast(&self, group: Gid, _lid: u16) -> Result<()> {
+        self.device.faults.verb(Verb::AttachMcast)?;
         self.attach(group)
     }
 
     fn detach_mcast(&self, group: Gid, _lid: u16) -> Result<()> {
+        self.device.faults.verb(Verb::DetachMcast)?;
         self.detach(group)
     }
 }

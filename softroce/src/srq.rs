@@ -8,6 +8,7 @@ use verbs_api::{Error, Object, PostError, RecvWr, Refused, Result, SrqAttr, SrqI
 
 use crate::cq::Cq;
 use crate::events::AsyncQueue;
+use crate::faults::{self, Verb};
 use crate::handle;
 use crate::pd::Pd;
 use crate::provider::Softroce;
@@ -41,6 +42,7 @@ impl Srq {
     pub(crate) fn create(pd: &Pd, init: &SrqInit<'_, Softroce>) -> Result<Srq> {
         let context = &pd.inner.context;
         let device = &context.device;
+        device.faults.verb(Verb::CreateSrq)?;
         if let Some((domain, cq)) = init.xrc {
             domain.check_device(device)?;
             if !Arc::ptr_eq(&cq.inner.context, context) {
@@ -107,7 +109,10 @@ impl Object for Srq {
         if !self.inner.pd.inner.context.device.is_owned() {
             return Ok(());
         }
-        match handle::into_sole_owner(self.inner, "shared receive queue", "a queue pair") {
+        let this = faults::admit(self, Verb::DestroySrq, |srq| {
+            &srq.inner.pd.inner.context.device.faults
+        })?;
+        match handle::into_sole_owner(this.inner, "shared receive queue", "a queue pair") {
             Ok(inner) => {
                 let shared = inner.shared.clone();
                 drop(inner);
@@ -128,9 +133,11 @@ impl verbs_api::SharedReceiveQueue for Srq {
 
     fn post_recv(&self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         let id = self.inner.id;
-        self.inner.pd.inner.context.device.post_receives(|card, now| {
+        let device = &self.inner.pd.inner.context.device;
+        device.post_receives(|card, now| {
             for (posted, request) in requests.iter().enumerate() {
                 let failed = |error| PostError { posted, error };
+                device.faults.verb(Verb::PostSrqRecv).map_err(failed)?;
                 card.engine.post_srq_recv(now, id, request).map_err(failed)?;
             }
             Ok(())
@@ -140,19 +147,18 @@ impl verbs_api::SharedReceiveQueue for Srq {
     fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<()> {
         let id = self.inner.id;
         let device = &self.inner.pd.inner.context.device;
+        device.faults.verb(Verb::ModifySrq)?;
         if let Some(max_wr) = max_wr {
-            room::for_receives(max_wr, self.query()?.max_sge)?;
+            let attr = device.look(|card| card.engine.query_srq(id))??;
+            room::for_receives(max_wr, attr.max_sge)?;
         }
         device.verb(|card, now| card.engine.modify_srq(now, id, max_wr, limit))
     }
 
     fn query(&self) -> Result<SrqAttr> {
         let id = self.inner.id;
-        self.inner
-            .pd
-            .inner
-            .context
-            .device
-            .look(|card| card.engine.query_srq(id))?
+        let device = &self.inner.pd.inner.context.device;
+        device.faults.verb(Verb::QuerySrq)?;
+        device.look(|card| card.engine.query_srq(id))?
     }
 }

@@ -20,7 +20,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use roce_wire::ROCE_V2_PORT;
 use roce_wire::cm::ServiceId;
 use roce_wire::pcap::{Direction, LinkType, NgWriter};
-use softroce_engine::{PortConfig, RxMeta, TxBatch};
+use softroce_engine::{Path, PortConfig, RxMeta, TxBatch};
+use softroce_faults::{Event, Numbers};
 use verbs_api::{Error, Result};
 
 use crate::clock::Clock;
@@ -216,6 +217,14 @@ impl<F: Fabric> Fabric for Tap<F> {
         received
     }
 
+    fn send_as_it_is(&mut self, path: &Path, datagram: &[u8]) {
+        self.inner.send_as_it_is(path, datagram);
+    }
+
+    fn disturbance(&mut self) -> Option<(Event, Numbers)> {
+        self.inner.disturbance()
+    }
+
     fn fds(&self) -> Vec<RawFd> {
         self.inner.fds()
     }
@@ -242,6 +251,10 @@ impl<F: Fabric> Fabric for Tap<F> {
 
     fn port_changed(&mut self) -> bool {
         self.inner.port_changed()
+    }
+
+    fn judges_packets(&self) -> bool {
+        self.inner.judges_packets()
     }
 
     fn qpn_slice(&self) -> Range<u32> {

@@ -12,8 +12,9 @@ use crate::card::RoundAcks;
 use crate::device::Shared;
 use crate::gate::Left;
 use crate::options::ProgressMode;
-use crate::os::{self, Crowd, poll_entry, wait_readable};
+use crate::os::{self, Crowd, Thread, poll_entry, wait_readable};
 use crate::pace::Bells;
+use crate::system_counters::Due;
 
 /// After traffic, the thread looks for more for so long before it sleeps, ns: a wake-up costs 5 µs and more.
 const SPIN_NS: u64 = 50_000;
@@ -73,6 +74,7 @@ fn run(shared: &Shared, bells: &Bells) {
     let mut spin = Spin::new();
     let mut answers = Answers::default();
     let mut entry = Entry::Regular;
+    let mut due = Due::new();
     while !shared.pace.is_stopping() {
         let next = serve(shared, &mut spin, &mut answers, entry);
         entry = Entry::Regular;
@@ -95,6 +97,9 @@ fn run(shared: &Shared, bells: &Bells) {
                 shared.name
             );
             return;
+        }
+        if shared.shows_counters() && due.is_due(shared.clock.now()) {
+            shared.tell_counters();
         }
         shared.pace.serve();
         if entries[TIMER].revents != 0 {
@@ -119,7 +124,7 @@ fn serve(shared: &Shared, spin: &mut Spin, answers: &mut Answers, entry: Entry) 
     // the very thread that is inside.
     let mut guard = shared.gate.enter();
     guard.clear_again();
-    guard.look_at_port();
+    guard.look_at_port(now);
     let acks = answers.acks(shared, now, guard.engine.holds_acks());
     let done = guard.round(now, acks, &shared.pace);
     if done.received > 0 {
@@ -257,16 +262,14 @@ impl Answers {
 }
 
 /// Start the thread for a device.
-pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<std::thread::JoinHandle<()>> {
+pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Thread> {
+    const STACK_BYTES: usize = 256 * 1024;
     let shared = shared.clone();
     os::with_signals_blocked(|| {
-        std::thread::Builder::new()
-            .name(format!("{}-progress", shared.name))
-            .stack_size(256 * 1024)
-            .spawn(move || {
-                if let Some(bells) = shared.pace.bells() {
-                    run(&shared, bells);
-                }
-            })
+        Thread::spawn(&format!("{}-progress", shared.name), STACK_BYTES, move || {
+            if let Some(bells) = shared.pace.bells() {
+                run(&shared, bells);
+            }
+        })
     })
 }

@@ -15,6 +15,7 @@ use verbs_api::{Error, ErrorKind, Object, Refused, Result};
 use crate::card::Card;
 use crate::context::ContextInner;
 use crate::device::{Device, Shared};
+use crate::faults::{self, Verb};
 use crate::os::{FileIdentity, SharedFile};
 
 /// Whether opening a domain may find one, or make one (`O_CREAT` and `O_EXCL` in C).
@@ -53,6 +54,7 @@ pub(crate) struct Domains {
 
 impl XrcDomain {
     pub(crate) fn open(context: &Arc<ContextInner>, fd: Option<RawFd>, mode: XrcOpen) -> Result<XrcDomain> {
+        context.device.faults.verb(Verb::OpenXrcd)?;
         let file = match fd {
             Some(fd) => Some(SharedFile::behind(fd).map_err(|error| {
                 Error::system(
@@ -189,16 +191,17 @@ impl fmt::Debug for XrcDomain {
 
 impl Object for XrcDomain {
     /// EBUSY for the last handle of the domain while a queue pair or a shared receive queue stands in it.
-    fn destroy(mut self) -> Result<(), Refused<Self>> {
+    fn destroy(self) -> Result<(), Refused<Self>> {
         if !self.context.device.is_owned() {
             return Ok(());
         }
-        match self.close(true) {
+        let mut this = faults::admit(self, Verb::CloseXrcd, |domain| &domain.context.device.faults)?;
+        match this.close(true) {
             Ok(()) => {
-                self.inner = None;
+                this.inner = None;
                 Ok(())
             }
-            Err(error) => Err(Refused { object: self, error }),
+            Err(error) => Err(Refused { object: this, error }),
         }
     }
 }

@@ -61,6 +61,10 @@ pub fn cases() -> Vec<Case> {
         .map(|(word, sentence)| Case::new(sentence, move || forks(word)))
         .collect();
     cases.push(Case::new(
+        "a forked child ends without a leak under address sanitizer",
+        leaks,
+    ));
+    cases.push(Case::new(
         "children of python's multiprocessing talk with their parent and each other",
         python,
     ));
@@ -76,6 +80,31 @@ fn forks(case: &str) -> Outcome {
         .args([case])
         .finish(LIMIT)?
         .succeeded()
+}
+
+/// What only a thread of its parent held looks lost in a child: the library's own thread must hold nothing.
+fn leaks() -> Outcome {
+    let bed = Bed::loopback()?;
+    let source = program::repository().join("tests/programs/forks.c");
+    let forks = compiled::compile(
+        &bed.scratch,
+        &source,
+        "gcc",
+        &["-std=gnu11", "-fsanitize=address"],
+    )?;
+    for case in ["after-open", "inherited", "fork-init", "grandchild"] {
+        let finished = bed
+            .program(&bed.here, [softroce()?])
+            .args(["run", "--"])
+            .args([&forks])
+            .args([case])
+            .finish(LIMIT)?;
+        finished.succeeded()?;
+        ensure(!finished.stderr.contains("LeakSanitizer"), || {
+            finished.to_string()
+        })?;
+    }
+    Ok(())
 }
 
 fn python() -> Outcome {

@@ -119,6 +119,26 @@ fn shows_a_device(bed: &Bed, command: &Path) -> Outcome {
     })
 }
 
+/// What installed texts link to is installed, or named by where the project is.
+fn no_dead_links(texts: &Path) -> Outcome {
+    for name in tree(texts)?
+        .iter()
+        .filter(|name| name.extension().is_some_and(|kind| kind == "md"))
+    {
+        let text = fs::read_to_string(texts.join(name))?;
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let path = texts
+                .join(name)
+                .with_file_name(link.split('#').next().unwrap_or_default());
+            ensure(
+                link.starts_with("https://") || link.starts_with('#') || path.exists(),
+                || format!("{} links to {link}, which is not installed", name.display()),
+            )?;
+        }
+    }
+    Ok(())
+}
+
 fn installed_and_removed() -> Outcome {
     let bed = Bed::loopback()?;
     let prefix = bed.scratch.file("pre fix");
@@ -126,6 +146,7 @@ fn installed_and_removed() -> Outcome {
         install(&bed, &prefix)?.finish(LIMIT)?.succeeded()?;
     }
     shows_a_device(&bed, &prefix.join("bin/softroce"))?;
+    no_dead_links(&prefix.join("share/doc/softroce"))?;
     let link = bed.scratch.file("softroce-by-another-name");
     symlink(prefix.join("bin/softroce"), &link)?;
     shows_a_device(&bed, &link)?;

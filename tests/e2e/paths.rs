@@ -46,12 +46,38 @@ pub fn cases() -> Vec<Case> {
         Case::new("shells and their tools find a device in sys", shells),
         Case::new("ibstat shows a device as ibv devinfo does", ibstat),
         Case::new("each device has a place in sys", two_devices),
+        Case::new("counters in sys grow by what programs send", counters),
         Case::new("programs under sanitizers look at sys as others do", sanitizers),
         Case::new(
             "looking at sys costs a program that never does next to nothing",
             compiler,
         ),
     ]
+}
+
+/// They belong to the device: those before may have sent, too.
+fn counters() -> Outcome {
+    needs_program("ibv_rc_pingpong", "ibverbs-utils")?;
+    let bed = Bed::loopback()?;
+    let script = "
+        cd /sys/class/infiniband/softroce0/ports/1
+        told() { cat counters/port_xmit_packets counters/port_rcv_data hw_counters/rdma_sends | tr '\\n' ' '; }
+        told
+        ibv_rc_pingpong -g 0 -n 100 >&2 & until ss -ltn | grep -q :18515; do sleep 0.05; done
+        ibv_rc_pingpong -g 0 -n 100 127.0.0.1 >&2 && wait && told";
+    let finished = shell(&bed, script)?;
+    finished.succeeded()?;
+    let numbers: Vec<u64> = finished
+        .stdout
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    let grown = |at: usize| numbers[at + 3] - numbers[at];
+    // 100 messages of 4 packets and 4096 bytes each way.
+    ensure(
+        numbers.len() == 6 && grown(0) >= 800 && grown(1) >= 200 * 1024 && grown(2) == 200,
+        || finished.to_string(),
+    )
 }
 
 /// A file of the programs that look.

@@ -89,6 +89,8 @@ const UDP_LEN: usize = 8;
 const IPV4_LEN: usize = 20;
 /// A BTH byte that routers change: FECN, BECN and reserved bits.
 const BTH_CONGESTION: usize = 4;
+/// Packets up to this length, ICRC not counted, are copied to be masked.
+const SMALL_LEN: usize = 64;
 /// IP counts its own header, and UDP's, in 16 bits.
 const MAX_PACKET_LEN: usize = u16::MAX as usize - IPV4_LEN - UDP_LEN;
 
@@ -167,13 +169,21 @@ impl FlowCrc {
             Family::V4 => self.base ^ linear::ipv4_fields(udp_len + IPV4_LEN as u16, ip_id, udp_len),
             Family::V6 => self.base ^ linear::ipv6_fields(udp_len),
         };
-        let (bth, rest) = body.split_at(BTH_LEN);
-        let mut masked = [0; BTH_LEN];
-        masked.copy_from_slice(bth);
-        masked[BTH_CONGESTION] = ONES;
         let mut hasher = crc32fast::Hasher::new_with_initial(prefix);
-        hasher.update(&masked);
-        hasher.update(rest);
+        if body.len() <= SMALL_LEN {
+            // One update costs less than two, and such packets are what programs wait for.
+            let mut masked = [0; SMALL_LEN];
+            masked[..body.len()].copy_from_slice(body);
+            masked[BTH_CONGESTION] = ONES;
+            hasher.update(&masked[..body.len()]);
+        } else {
+            let (bth, rest) = body.split_at(BTH_LEN);
+            let mut masked = [0; BTH_LEN];
+            masked.copy_from_slice(bth);
+            masked[BTH_CONGESTION] = ONES;
+            hasher.update(&masked);
+            hasher.update(rest);
+        }
         hasher.finalize()
     }
 }

@@ -11,6 +11,7 @@ mod device;
 mod devices;
 mod drill;
 mod endpoint;
+mod faults;
 mod ladder;
 mod output;
 mod perf;
@@ -39,6 +40,7 @@ enum Command {
     Run(run::Run),
     Env(run::Env),
     Port(port::Port),
+    Faults(faults::Faults),
     Decode(decode::Decode),
     Analyze(analyze::Analyze),
     Ladder(ladder::Ladder),
@@ -81,6 +83,7 @@ fn main() -> ExitCode {
         Command::Run(run) => run.run(),
         Command::Env(env) => env.run().map(|()| ExitCode::SUCCESS),
         Command::Port(port) => port.run().map(|()| ExitCode::SUCCESS),
+        Command::Faults(faults) => faults.run(),
         Command::Decode(decode) => decode.run(),
         Command::Analyze(analyze) => analyze.run(),
         Command::Ladder(ladder) => ladder.run(),

@@ -46,7 +46,7 @@ impl Port {
             if !is_meant {
                 continue;
             }
-            let (answers, silent) = ask::ask(&directory, question, PATIENCE);
+            let (answers, silent) = ask::ask(&directory, &question, PATIENCE);
             for answer in &answers {
                 println!("{} of process {}", answer.device, answer.process);
             }

@@ -112,6 +112,7 @@ impl Run {
                 (End::TimedOut, waiting)
             }
         };
+        tell(&crate::faults::never_hit(session.directory()));
         if end != End::Exited(0) {
             let report = Report::new(session.directory(), waiting);
             if report.knows_failures() || !was_asked_to_end(end) {

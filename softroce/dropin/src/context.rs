@@ -122,11 +122,9 @@ pub(crate) unsafe fn object<'a>(context: *mut ibv_context) -> Result<&'a DeviceC
 /// Ask a context, also one that was inherited through fork: a child has no part in its parent's card, so one that it
 /// opens for the purpose answers. A kernel's driver answers a child, too.
 pub(crate) fn ask<R>(object: &DeviceContext, question: impl Fn(&DeviceContext) -> Result<R>) -> Result<R> {
-    match question(object) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            question(&Registry::this()?.open(object.name())?)
-        }
-        answer => answer,
+    match object.is_inherited() {
+        true => question(&Registry::this()?.open(object.name())?),
+        false => question(object),
     }
 }
 
@@ -168,7 +166,7 @@ pub(crate) fn hand_out(device: *mut ibv_device, object: DeviceContext) -> Result
 pub(crate) fn hand_out_one_more(family: Family, command_fd: OwnedFd) -> Result<*mut ibv_context> {
     let object = &family.device;
     let async_fd = object.async_fd().as_raw_fd();
-    let vectors = object.query_device()?.num_comp_vectors.max(1);
+    let vectors = object.attributes()?.num_comp_vectors.max(1);
     // SAFETY: zeroes are valid in every member: numbers, arrays of numbers, NULL pointers, absent functions, and a
     // mutex in its initial state.
     let mut c: verbs_context = unsafe { std::mem::zeroed() };

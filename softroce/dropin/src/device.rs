@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Weak};
 
+use softroce::faults::Verb;
 use softroce::lock::{Mutex, MutexGuard};
 use softroce::{Options, Softroce};
 use verbs_api::{DeviceInfo, Provider, Result};
@@ -115,7 +116,7 @@ impl Registry {
             .map_err(|error| verbs_api::Error::invalid(format!("{}: {error}", softroce_log::VARIABLE)))?;
         softroce::journal::start();
         let provider = Softroce::new(Options::from_env()?)?;
-        let devices = provider.devices()?;
+        let devices = provider.list();
         let devices = devices
             .iter()
             .enumerate()
@@ -199,6 +200,7 @@ impl Registry {
 pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     pointer("ibv_get_device_list", || {
         let registry = Registry::this().inspect_err(|error| explain("ibv_get_device_list", error))?;
+        registry.provider.faults().verb(Verb::GetDeviceList)?;
         let devices = &registry.devices;
         if !count.is_null() {
             // SAFETY: the caller's promise.

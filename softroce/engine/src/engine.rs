@@ -23,8 +23,8 @@ use crate::shared::Shared;
 use crate::srq::SharedReceiveQueues;
 use crate::xrc::XrcDomains;
 use crate::{
-    Config, Counters, CqId, EngineEvent, Failure, MrId, MrInfo, PdId, PortConfig, ReceivedMad, SentMad,
-    SrqId, Time, Waiting, XrcDomainId,
+    CompletionJudge, Config, Counters, CqId, EngineEvent, Failure, MrId, MrInfo, PdId, PortConfig,
+    ReceivedMad, SentMad, SrqId, Time, Waiting, XrcDomainId,
 };
 
 mod address;
@@ -145,6 +145,7 @@ impl Engine {
             counters: Counters::default(),
             events: VecDeque::new(),
             failures: Default::default(),
+            judge: Default::default(),
             timers: Default::default(),
             peers: Peers::new(config.initial_window_bytes),
             pacer: Pacer::new(),
@@ -198,6 +199,11 @@ impl Engine {
         self.shared.port_mtu_bytes = port.active_mtu.bytes();
         self.addresses = port.gids.iter().map(|entry| entry.gid.ip()).collect();
         self.port = port;
+    }
+
+    /// Ask this one about completions from now on, or nobody.
+    pub fn set_completion_judge(&mut self, judge: Option<CompletionJudge>) {
+        self.shared.judge.set(judge);
     }
 
     /// The device's limits and abilities.

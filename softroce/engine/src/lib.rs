@@ -32,6 +32,7 @@ mod event;
 mod failure;
 mod groups;
 mod integrity;
+mod judge;
 mod management;
 mod memory;
 mod pacer;
@@ -59,6 +60,7 @@ pub use engine::{
 };
 pub use event::EngineEvent;
 pub use failure::{Cause, DropReason, FailedRequest, Failure, Refusal};
+pub use judge::CompletionJudge;
 pub use management::{ReceivedMad, SentMad};
 pub use memory::{MrInfo, copy_code_range};
 pub use request::{SendOperation, SendRequest};

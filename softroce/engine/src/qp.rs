@@ -187,8 +187,9 @@ impl Qp {
 
     /// The earliest moment at which something is due.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        let response = self.responder.ack_deadline();
-        [self.requester_deadline(), response].into_iter().flatten().min()
+        let request = self.requester_deadline().unwrap_or(Time::MAX);
+        let first = request.min(self.responder.ack_deadline().unwrap_or(Time::MAX));
+        (first != Time::MAX).then_some(first)
     }
 
     /// Have [`Qp::handle_timeout`] called in time.

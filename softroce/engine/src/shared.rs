@@ -8,6 +8,7 @@ use crate::budget::{PeerId, Peers, ReadBudget};
 use crate::counters::Counters;
 use crate::cq::{CompletionQueues, Pushed, Solicited};
 use crate::failure::{Cause, Failure, Failures};
+use crate::judge::Judge;
 use crate::memory::Memory;
 use crate::pacer::Pacer;
 use crate::slot_list::SlotList;
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) events: VecDeque<EngineEvent>,
     /// What to tell the driver about errors.
     pub(crate) failures: Failures,
+    /// What completions are made to fail.
+    pub(crate) judge: Judge,
     pub(crate) timers: Timers,
     pub(crate) peers: Peers,
     /// The rate of what nobody acknowledges.

@@ -7,7 +7,8 @@
 //! # Contract
 //! - Time moves only in [`World::advance`] and what is built on it; verbs called in between happen at no cost in time.
 //! - Faults come by chance ([`Link`]: loss, duplication, reordering, corruption) and exactly ([`Rule`]: any packet, by
-//!   its headers and by how often it has been sent), and may be changed at any moment.
+//!   its headers and by how often it has been sent), and may be changed at any moment. [`World::set_faults`] takes the
+//!   same rules as programs on real sockets do.
 //! - When nothing is in flight and no timer runs, [`World::advance`] says [`Activity::Dead`]: whoever waits then waits
 //!   for ever, so that a lost wake-up is found at once and not after a time-out.
 #![forbid(unsafe_code)]
@@ -17,7 +18,6 @@ mod clock;
 mod fabric;
 mod link;
 mod network;
-mod random;
 mod trace;
 mod world;
 
@@ -25,7 +25,7 @@ pub use clock::VirtualClock;
 pub use fabric::SimFabric;
 pub use link::{Fate, Link, Rule, Transit};
 pub use network::NetworkCounters;
-pub use random::Random;
 pub use softroce_engine::Time;
+pub use softroce_faults::{Random, Rules};
 pub use trace::Sent;
 pub use world::{Activity, Stuck, World};

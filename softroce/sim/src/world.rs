@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use softroce::{Clock, Device, ProgressMode};
+use softroce::{Clock, Device, Faults, ProgressMode};
 use softroce_engine::{Path, Time};
 use verbs_api::{GidEntry, Mtu, PortState};
 
@@ -15,8 +15,8 @@ use crate::clock::VirtualClock;
 use crate::fabric::{Port, SimFabric};
 use crate::link::{Link, Rule};
 use crate::network::{Network, NetworkCounters, flow};
-use crate::random::Random;
 use crate::trace::Sent;
+use softroce_faults::{Random, Rules, Tally};
 
 /// Receive buffer of a device unless told otherwise: that of a Linux socket.
 const RECEIVE_BUFFER_BYTES: u32 = 212_992;
@@ -72,6 +72,7 @@ pub struct World {
     devices: Vec<Device>,
     ports: Vec<Arc<Mutex<Port>>>,
     seeds: Random,
+    faults: Arc<Faults>,
 }
 
 impl World {
@@ -79,8 +80,12 @@ impl World {
     pub fn new(seed: u64) -> Self {
         let mut seeds = Random::new(seed);
         let network = Arc::new(Mutex::new(Network::new(seeds.next_u64())));
+        let clock = Arc::<VirtualClock>::default();
+        let faults = Faults::new(clock.clone());
+        network.lock().set_faults(faults.clone());
         World {
-            clock: Arc::default(),
+            clock,
+            faults,
             network,
             devices: Vec::new(),
             ports: Vec::new(),
@@ -100,13 +105,14 @@ impl World {
             RECEIVE_BUFFER_BYTES,
         );
         let seed = self.seeds.next_u64();
-        let device = Device::new(
+        let device = Device::with_faults(
             name,
             Box::new(fabric),
             self.clock.clone(),
-            ProgressMode::Manual,
-            seed,
-        );
+            (ProgressMode::Manual, seed),
+            self.faults.clone(),
+        )
+        .expect("a device without a thread takes nothing of the system");
         self.devices.push(device.clone());
         self.ports.push(port);
         device
@@ -201,6 +207,23 @@ impl World {
     /// Ask `rule` about every packet from now on; `None` asks nobody.
     pub fn set_rule(&mut self, rule: Option<Rule>) {
         self.network.lock().set_rule(rule);
+    }
+
+    /// Have these fault rules at work from now on, or none: about packets where they are sent and where they arrive, about
+    /// verbs calls and about completions, of all devices together. Times are virtual.
+    pub fn set_faults(&mut self, rules: Option<Rules>) {
+        match rules {
+            Some(rules) => self.faults.load(rules),
+            None => self.faults.clear(),
+        }
+        for device in &self.devices {
+            device.faults_changed().expect("no process has forked");
+        }
+    }
+
+    /// What each fault rule has done so far.
+    pub fn fault_tallies(&self) -> Vec<Tally> {
+        self.faults.tallies()
     }
 
     /// Let a device lose what arrives while more than `bytes` of datagrams wait for it; `None` is without limit.

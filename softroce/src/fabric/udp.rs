@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use roce_wire::ROCE_V2_PORT;
 use roce_wire::cm::ServiceId;
-use softroce_engine::{PortConfig, RxMeta, TxBatch};
+use softroce_engine::{Path, PortConfig, RxMeta, TxBatch};
 use verbs_api::{Error, Result};
 
 use super::links::Links;
@@ -242,6 +242,13 @@ impl Fabric for UdpFabric {
         if let Some(socket) = &self.socket {
             self.transmitter.send(socket, batch, &mut self.counters);
             self.member.mark(socket, &mut self.transmitter, batch);
+        }
+    }
+
+    fn send_as_it_is(&mut self, path: &Path, datagram: &[u8]) {
+        if let Some(socket) = &self.socket {
+            self.transmitter
+                .send_as_it_is(socket, path, datagram, &mut self.counters);
         }
     }
 

@@ -11,14 +11,18 @@ use verbs_api::PortState;
 
 use super::{Entry, Kind, own_name};
 use crate::device::Shared;
+use crate::faults::Rules;
 
 /// The longest answer, bytes.
 const ANSWER_MAX: usize = 60_000;
 /// Queue pairs in an answer, at most.
 const TOLD_MAX: usize = 24;
 
+/// The longest question, bytes: a file of fault rules with what goes before it.
+const QUESTION_MAX: usize = 60_000;
+
 /// What a device can be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// What do your queue pairs wait for?
     Waiting,
@@ -26,21 +30,46 @@ pub enum Question {
     PortDown,
     /// Let your port be as its interface is.
     PortUp,
+    /// Go by the fault rules of this file's text.
+    LoadFaults {
+        /// Of the command, so that a process with several devices takes it once.
+        number: u64,
+        /// The text.
+        text: String,
+    },
+    /// Go by no fault rules.
+    ClearFaults,
+    /// What have your fault rules done?
+    ShowFaults,
 }
 
 impl Question {
-    fn word(self) -> &'static str {
+    fn message(&self) -> String {
         match self {
-            Question::Waiting => "waiting",
-            Question::PortDown => "port-down",
-            Question::PortUp => "port-up",
+            Question::Waiting => "waiting".into(),
+            Question::PortDown => "port-down".into(),
+            Question::PortUp => "port-up".into(),
+            Question::LoadFaults { number, text } => format!("load-faults {number}\n{text}"),
+            Question::ClearFaults => "clear-faults".into(),
+            Question::ShowFaults => "show-faults".into(),
         }
     }
 
-    fn from_word(word: &[u8]) -> Option<Question> {
-        [Question::Waiting, Question::PortDown, Question::PortUp]
-            .into_iter()
-            .find(|question| question.word().as_bytes() == word)
+    fn from_message(message: &str) -> Option<Question> {
+        match message {
+            "waiting" => Some(Question::Waiting),
+            "port-down" => Some(Question::PortDown),
+            "port-up" => Some(Question::PortUp),
+            "clear-faults" => Some(Question::ClearFaults),
+            "show-faults" => Some(Question::ShowFaults),
+            message => {
+                let (number, text) = message.strip_prefix("load-faults ")?.split_once('\n')?;
+                Some(Question::LoadFaults {
+                    number: number.parse().ok()?,
+                    text: text.to_owned(),
+                })
+            }
+        }
     }
 }
 
@@ -66,18 +95,25 @@ impl Ear {
 
     /// Answer what was asked.
     pub(crate) fn answer(&self, shared: &Shared) {
-        let mut word = [0; 32];
+        let mut message = vec![0; QUESTION_MAX];
         // Who asks without end is answered one at a time.
-        let Ok((length, from)) = self.socket.recv_from(&mut word) else {
+        let Ok((length, from)) = self.socket.recv_from(&mut message) else {
             return;
         };
-        let Some(question) = Question::from_word(&word[..length]) else {
-            return;
-        };
+        let question = str::from_utf8(&message[..length])
+            .ok()
+            .and_then(Question::from_message);
+        let Some(question) = question else { return };
         let answer = match question {
             Question::Waiting => waiting(shared),
             Question::PortDown => force_port(shared, Some(PortState::Down)),
             Question::PortUp => force_port(shared, None),
+            Question::LoadFaults { number, text } => load_faults(shared, number, &text),
+            Question::ClearFaults => {
+                shared.faults.clear();
+                told(shared, shared.faults_changed())
+            }
+            Question::ShowFaults => show_faults(shared),
         };
         if let Some(path) = from.as_pathname() {
             let _ = self.socket.send_to(answer.as_bytes(), path);
@@ -117,14 +153,41 @@ fn waiting(shared: &Shared) -> String {
 }
 
 fn force_port(shared: &Shared, state: Option<PortState>) -> String {
-    let done = shared.verb(|card, _| {
-        card.force_port(state);
+    let done = shared.verb(|card, now| {
+        card.force_port(now, state);
         Ok(())
     });
+    told(shared, done)
+}
+
+fn told(shared: &Shared, done: verbs_api::Result<()>) -> String {
     match done {
         Ok(()) => format!("{}\n", shared.name),
         Err(error) => format!("{}: {error}\n", shared.name),
     }
+}
+
+fn load_faults(shared: &Shared, number: u64, text: &str) -> String {
+    match Rules::parse(text) {
+        Ok(rules) => {
+            shared.faults.load_once(number, rules);
+            told(shared, shared.faults_changed())
+        }
+        Err(error) => format!("{}: {error}\n", shared.name),
+    }
+}
+
+/// A line for each rule: matches, hits and name.
+fn show_faults(shared: &Shared) -> String {
+    let mut answer = format!("{}\n", shared.name);
+    for tally in shared.faults.tallies() {
+        let line = format!("{}\t{}\t{}\n", tally.matched, tally.hits, tally.name);
+        if answer.len() + line.len() > ANSWER_MAX {
+            break;
+        }
+        answer.push_str(&line);
+    }
+    answer
 }
 
 /// An answer of a device.
@@ -134,13 +197,15 @@ pub struct Answer {
     pub process: u32,
     /// The device's name.
     pub device: String,
-    /// What it tells.
+    /// What it tells, as entries where it is such.
     pub entries: Vec<Entry>,
+    /// The same as lines.
+    pub lines: Vec<String>,
 }
 
 /// Ask every device that has its ear in `directory`, and wait for their answers, for `patience` at most. Also the
 /// processes that did not answer: stopped, or so busy that their background thread does not run.
-pub fn ask(directory: &Path, question: Question, patience: Duration) -> (Vec<Answer>, Vec<u32>) {
+pub fn ask(directory: &Path, question: &Question, patience: Duration) -> (Vec<Answer>, Vec<u32>) {
     let mut answers = Vec::new();
     let ears: Vec<PathBuf> = std::fs::read_dir(directory)
         .into_iter()
@@ -153,9 +218,10 @@ pub fn ask(directory: &Path, question: Question, patience: Duration) -> (Vec<Ans
     let Ok(socket) = UnixDatagram::bind(&own) else {
         return (answers, Vec::new());
     };
+    let message = question.message();
     let mut silent: Vec<PathBuf> = ears
         .into_iter()
-        .filter(|ear| socket.send_to(question.word().as_bytes(), ear).is_ok())
+        .filter(|ear| socket.send_to(message.as_bytes(), ear).is_ok())
         .collect();
     let end = Instant::now() + patience;
     let mut text = vec![0; ANSWER_MAX + 4096];
@@ -175,6 +241,7 @@ pub fn ask(directory: &Path, question: Question, patience: Duration) -> (Vec<Ans
         answers.push(Answer {
             process,
             device: lines.next().unwrap_or_default().to_owned(),
+            lines: lines.clone().map(str::to_owned).collect(),
             entries: lines
                 .filter_map(Entry::parse)
                 .map(|entry| Entry { process, ..entry })

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use softroce::{DeviceDescription, Softroce};
 
-use super::options::{CAPTURE, DEVICES, Options};
+use super::options::{CAPTURE, DEVICES, FAULTS, Options};
 use super::{capture, links, tree};
 
 /// Variables with their values, in the order in which they are told. An empty value is as good as none.
@@ -38,6 +38,10 @@ impl Environment {
             let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
             environment.set("SOFTROCE_ADDRESS", list.join(","));
             environment.set(DEVICES, "");
+        }
+        if let Some(file) = options.faults() {
+            crate::faults::read(&file)?;
+            environment.set(FAULTS, std::path::absolute(file)?);
         }
         if let Some(level) = options.log() {
             environment.set(softroce_log::VARIABLE, level.name());
@@ -79,6 +83,7 @@ impl Environment {
 /// The devices that the program will find on these addresses, or on those of the variables when there are none.
 fn devices(addresses: Vec<IpAddr>) -> Result<Vec<DeviceDescription>> {
     let mut options = softroce::Options::from_env()?;
+    options.faults = None;
     if !addresses.is_empty() {
         options.addresses = addresses;
     }

@@ -29,7 +29,7 @@ pub(super) struct Report {
 
 /// Ask the processes of a run what they wait for.
 pub(super) fn ask(directory: &Path) -> (Vec<Entry>, Vec<u32>) {
-    let (answers, silent) = ask::ask(directory, Question::Waiting, PATIENCE);
+    let (answers, silent) = ask::ask(directory, &Question::Waiting, PATIENCE);
     let mut waiting: Vec<Entry> = answers.into_iter().flat_map(|answer| answer.entries).collect();
     // Who waits for a message tells less than who waits for an answer. Within a process they are in order.
     waiting.sort_by_key(|entry| entry.place.is_none());

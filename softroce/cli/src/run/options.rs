@@ -31,6 +31,10 @@ pub struct Options {
     #[arg(long, value_name = "FILE", conflicts_with = "capture")]
     capture_on_failure: Option<PathBuf>,
 
+    /// Have packets, verbs calls and completions go wrong by the rules of this file [env: SOFTROCE_FAULTS]
+    #[arg(long, value_name = "FILE")]
+    faults: Option<PathBuf>,
+
     /// End the program after so long, with status 124, and say what it waited for: 30, 1.5, 30s, 5m or 1h
     /// [env: SOFTROCE_TIMEOUT]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
@@ -44,6 +48,7 @@ pub struct Options {
 pub(super) const DEVICES: &str = "SOFTROCE_DEVICES";
 pub(super) const CAPTURE: &str = "SOFTROCE_CAPTURE";
 pub(super) const CAPTURE_ON_FAILURE: &str = "SOFTROCE_CAPTURE_ON_FAILURE";
+pub(super) const FAULTS: &str = "SOFTROCE_FAULTS";
 pub(super) const TIMEOUT: &str = "SOFTROCE_TIMEOUT";
 
 impl Options {
@@ -77,6 +82,13 @@ impl Options {
         self.capture_on_failure
             .clone()
             .or_else(|| variable(CAPTURE_ON_FAILURE).map(PathBuf::from))
+    }
+
+    /// The file of fault rules.
+    pub(super) fn faults(&self) -> Option<PathBuf> {
+        self.faults
+            .clone()
+            .or_else(|| variable(FAULTS).map(PathBuf::from))
     }
 
     /// When to end the program.

@@ -17,6 +17,8 @@ pub(super) struct Entry {
 pub(super) enum Content {
     /// A line, without its end.
     Text(String),
+    /// A counter, which begins at 0: processes add to it.
+    Counter,
     /// A link that leads there.
     Link(String),
 }
@@ -34,7 +36,7 @@ const MAD_ABI: &str = "5";
 const MAJOR: u32 = 231;
 const VERBS_MINOR: usize = 192;
 
-/// Counters that every port has, and those of the kernel's RoCE driver. A file cannot count: they stay at zero.
+/// Counters that every port has, and those of the kernel's RoCE driver. The library adds to those that it has.
 const PORT_COUNTERS: [&str; 12] = [
     "excessive_buffer_overrun_errors",
     "link_downed",
@@ -189,10 +191,10 @@ impl Files {
             }
         }
         for counter in PORT_COUNTERS {
-            text(&format!("counters/{counter}"), "0".into());
+            self.add(format!("{directory}/counters/{counter}"), Content::Counter);
         }
         for counter in DRIVER_COUNTERS {
-            text(&format!("hw_counters/{counter}"), "0".into());
+            self.add(format!("{directory}/hw_counters/{counter}"), Content::Counter);
         }
     }
 }
@@ -285,6 +287,7 @@ mod tests {
     fn text<'a>(files: &'a [Entry], path: &str) -> &'a str {
         match &files.iter().find(|entry| entry.path == path).unwrap().content {
             Content::Text(text) | Content::Link(text) => text,
+            Content::Counter => "0",
         }
     }
 

@@ -57,6 +57,9 @@ fn is_whole(root: &Path, entries: &[Entry]) -> bool {
         let path = root.join(&entry.path);
         match &entry.content {
             Content::Link(target) => fs::read_link(path).is_ok_and(|found| found == Path::new(target)),
+            Content::Counter => {
+                fs::read_to_string(path).is_ok_and(|found| found.trim().parse::<u64>().is_ok())
+            }
             Content::Text(text) => {
                 fs::read_to_string(path).is_ok_and(|found| found.strip_suffix('\n') == Some(text))
             }
@@ -75,6 +78,7 @@ fn make(root: &Path, entries: &[Entry]) -> io::Result<()> {
         match &entry.content {
             Content::Link(target) => symlink(target, path)?,
             Content::Text(text) => fs::write(path, format!("{text}\n"))?,
+            Content::Counter => fs::write(path, "0\n")?,
         }
     }
     Ok(())

@@ -115,7 +115,7 @@ impl Peers {
     pub(crate) fn wake(&mut self, id: PeerId) -> Option<u32> {
         let peer = self.get_mut(id);
         // Room for a packet or two is not worth a turn: trains would shrink to what each acknowledgement frees.
-        if !peer.has_room((peer.window() / 2).min(TRAIN_BYTES)) {
+        if peer.waiting.is_empty() || !peer.has_room((peer.window() / 2).min(TRAIN_BYTES)) {
             return None;
         }
         let slot = peer.waiting.pop_front()?;

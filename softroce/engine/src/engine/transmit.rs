@@ -147,6 +147,7 @@ impl Engine {
         !self.shared.ready.is_empty()
             || !self.shared.events.is_empty()
             || !self.shared.overflowed.is_empty()
+            || self.shared.judge.has_doomed()
             || self.management.has_output()
     }
 
@@ -177,7 +178,7 @@ impl Engine {
         self.fail_overflowed();
     }
 
-    /// Queue pairs whose completion queue overflowed fail (IBA class G).
+    /// Queue pairs whose completion queue overflowed fail (IBA class G), and those of which a completion was made to.
     pub(super) fn fail_overflowed(&mut self) {
         while let Some(cq) = self.shared.overflowed.pop_front() {
             for qp in self.qps.iter_mut() {
@@ -186,6 +187,13 @@ impl Engine {
                         .raise(qp.id.qpn.value(), verbs_api::EventKind::QpFatal);
                     qp.fail(&mut self.shared);
                 }
+            }
+        }
+        while let Some(qpn) = self.shared.judge.pop_doomed() {
+            if let Some(qp) = self.qps.get_mut(qpn)
+                && qp.is_alive()
+            {
+                qp.follow_failed_send(&mut self.shared);
             }
         }
     }

@@ -42,6 +42,11 @@ impl Qp {
             self.note_failed_send(shared, status);
             self.complete_send(shared, status);
         }
+        self.follow_failed_send(shared);
+    }
+
+    /// A send request has failed: so does the queue pair, or its send queue alone.
+    pub(crate) fn follow_failed_send(&mut self, shared: &mut Shared) {
         if is_reliable(self.id.qp_type) {
             self.fail(shared);
         } else {
@@ -82,6 +87,10 @@ impl Qp {
     /// Complete the oldest send request.
     pub(super) fn complete_send(&mut self, shared: &mut Shared, status: WcStatus) {
         let wqe = self.send_queue.pop();
+        let status = match status == WcStatus::Success && shared.judge.sits() {
+            true => shared.judge.send(self.id.qpn.value()),
+            false => status,
+        };
         if status == WcStatus::Success {
             shared.counters.rdma_sends += u64::from(wqe.op.sends_message());
             if !wqe.is_signaled {

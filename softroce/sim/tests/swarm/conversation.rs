@@ -178,6 +178,16 @@ impl Conversation {
         }
     }
 
+    /// How many messages succeeded, and their bytes.
+    pub fn success(&self) -> (usize, u64) {
+        let done = self.failed.unwrap_or(self.done);
+        let bytes = self.messages[..done].iter().map(|message| match message.kind {
+            Kind::FetchAdd => 8,
+            Kind::Send | Kind::Write | Kind::WriteWithImmediate | Kind::Read => message.size as u64,
+        });
+        (done, bytes.sum())
+    }
+
     /// Whether something happened since the last question.
     pub fn has_news(&mut self) -> bool {
         std::mem::take(&mut self.news)

@@ -7,6 +7,7 @@
 //! `SOFTROCE_SWARM_SEED=n` runs one seed; `SOFTROCE_SWARM_RUNS=n` so many, from a seed that the clock chose.
 
 mod conversation;
+mod losses;
 mod plan;
 
 use std::net::{IpAddr, Ipv4Addr};

@@ -97,6 +97,34 @@ impl Transmitter {
         let _ = socket.send(&mut self.arena, packet, &[message]);
     }
 
+    /// Send one datagram alone with the bytes as they are.
+    pub(super) fn send_as_it_is(
+        &mut self,
+        socket: &UdpSocket,
+        path: &Path,
+        datagram: &[u8],
+        counters: &mut FabricCounters,
+    ) {
+        let is_datagram = datagram.len() <= usize::from(u16::MAX) - 28;
+        let Some(to) = destination(&self.own, path).filter(|_| is_datagram) else {
+            counters.send_refused += 1;
+            return;
+        };
+        let message = Message {
+            start: 0,
+            len: datagram.len() as u32,
+            packets: 1,
+            segment_bytes: 0,
+            to,
+            traffic_class: (path.traffic_class != 0).then_some(path.traffic_class),
+            hop_limit: told_hop_limit(path),
+        };
+        match socket.send(&mut self.arena, datagram, &[message]) {
+            Ok(_) => count_sent(&message, counters),
+            Err(_) => counters.send_refused += 1,
+        }
+    }
+
     /// Seal a run and describe it to the kernel; `None` when it cannot be sent from here.
     fn seal(&mut self, batch: &mut TxBatch, run: Run) -> Option<Message> {
         let first = batch.packets()[run.first];

@@ -33,28 +33,35 @@ impl Qp {
         self.ack_timeout_ns().map(|timeout| r.progress_at + timeout)
     }
 
-    /// Ever later while nothing comes back.
     fn lease_deadline(&self) -> Option<Time> {
+        self.lease_deadline_beside(self.retransmit_deadline())
+    }
+
+    /// Ever later while nothing comes back.
+    fn lease_deadline_beside(&self, retransmit: Option<Time>) -> Option<Time> {
         let r = &self.requester;
-        let may_end = r.charge > 0 || r.read_bytes_out > 0 || self.retransmit_deadline().is_some();
+        if r.charge == 0 && r.read_bytes_out == 0 && retransmit.is_none() {
+            return None;
+        }
         let doublings = match r.pace {
             Pace::Trickle => 0,
             Pace::Window | Pace::Probe | Pace::Stalled | Pace::Ask => {
                 r.stalls.saturating_sub(1).min(LEASE_DOUBLINGS)
             }
         };
-        may_end.then(|| r.leased_at + (LEASE_NS << doublings))
+        Some(r.leased_at + (LEASE_NS << doublings))
     }
 
+    /// The earliest of the requester's deadlines. Asked for with every packet: hence no iterators.
     pub(in crate::qp) fn requester_deadline(&self) -> Option<Time> {
-        let hold = match self.requester.hold {
-            Hold::Rnr(until) | Hold::Rate(until) => Some(until),
-            Hold::Nothing => None,
+        let held = match self.requester.hold {
+            Hold::Rnr(until) | Hold::Rate(until) => until,
+            Hold::Nothing => Time::MAX,
         };
-        [hold, self.retransmit_deadline(), self.lease_deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        let retransmit = self.retransmit_deadline();
+        let lease = self.lease_deadline_beside(retransmit).unwrap_or(Time::MAX);
+        let first = held.min(lease).min(retransmit.unwrap_or(Time::MAX));
+        (first != Time::MAX).then_some(first)
     }
 
     pub(in crate::qp) fn handle_requester_timeout(&mut self, shared: &mut Shared) {

@@ -51,6 +51,12 @@ impl Qp {
             self.fail_receive(shared, WcStatus::LocProtErr);
             return;
         }
+        if shared.judge.sits()
+            && let Some(status) = shared.judge.receive(self.id.qpn.value())
+        {
+            self.fail_receive(shared, status);
+            return;
+        }
         shared.counters.rdma_recvs += 1;
         let kind = packet_kind(grh);
         self.complete_receive_at(shared, packet, WcOpcode::Recv, byte_len as u32, kind);

@@ -90,6 +90,7 @@ impl Qp {
                 .invalidate(self.accessor(), rkey)
                 .map_err(|_| Fault::CannotInvalidate)?;
         }
+        self.judge_receive(shared)?;
         self.complete_receive(shared, packet, WcOpcode::Recv, end as u32);
         self.end_message();
         Ok(())
@@ -124,6 +125,7 @@ impl Qp {
         if position.ends_message() {
             if packet.headers.immediate.is_some() {
                 self.receives.begin(shared);
+                self.judge_receive(shared)?;
                 self.complete_receive(shared, packet, WcOpcode::RecvRdmaWithImm, total);
             }
             self.end_message();
@@ -205,6 +207,15 @@ impl Qp {
     fn end_message(&mut self) {
         self.responder.message = Message::None;
         self.responder.msn = self.responder.msn.next();
+    }
+
+    /// A receive request is about to complete, unless it is made to fail.
+    fn judge_receive(&self, shared: &mut Shared) -> Result<(), Fault> {
+        if !shared.judge.sits() {
+            return Ok(());
+        }
+        let failed = shared.judge.receive(self.id.qpn.value());
+        failed.map_or(Ok(()), |status| Err(Fault::Injected(status)))
     }
 
     pub(super) fn complete_receive(

@@ -36,6 +36,8 @@ pub(super) enum Fault {
     ReceiveBroken,
     /// A SEND with invalidate whose key cannot be invalidated: class J, no NAK (IBA 9.9.6.3).
     CannotInvalidate,
+    /// The receive request is made to fail with this status.
+    Injected(WcStatus),
 }
 
 /// What a fault means to both sides.
@@ -74,12 +76,24 @@ impl Fault {
                 WcStatus::LocProtErr,
                 EventKind::QpFatal,
             ),
+            Fault::Injected(status) => (nak_of(status), status, EventKind::QpFatal),
             Fault::CannotInvalidate => (None, WcStatus::RemInvReqErr, EventKind::QpAccessErr),
             // Not an error of the queue pair; answered before it gets here.
             Fault::NotReady => (None, WcStatus::Success, EventKind::QpReqErr),
         };
         Verdict { nak, status, event }
     }
+}
+
+/// What a peer is told when a receive request fails so.
+fn nak_of(status: WcStatus) -> Option<NakCode> {
+    let code = match status {
+        WcStatus::LocLenErr | WcStatus::RemInvReqErr => NakCode::InvalidRequest,
+        WcStatus::LocAccessErr | WcStatus::RemAccessErr => NakCode::RemoteAccess,
+        WcStatus::WrFlushErr => return None,
+        _ => NakCode::RemoteOperational,
+    };
+    Some(code)
 }
 
 impl From<MemoryFault> for Fault {
@@ -172,6 +186,7 @@ impl Qp {
             Fault::ReceiveBroken => {
                 "fell into a receive whose memory cannot be written (lkey, range, protection domain or rights)"
             }
+            Fault::Injected(_) => "fell into a receive that is made to fail, as a fault rule says",
             Fault::CannotInvalidate => "invalidates a key that cannot be invalidated",
         })
     }

@@ -57,11 +57,11 @@ impl Qp {
     /// A message cannot be served: the peer is not told. A receive request whose memory is broken is this side's own
     /// fault, and the owner must learn of it.
     fn drop_message(&mut self, shared: &mut Shared, fault: Fault) {
-        if fault != Fault::ReceiveBroken {
+        if !matches!(fault, Fault::ReceiveBroken | Fault::Injected(_)) {
             self.abandon_message(shared, fault.verdict().status);
         }
         match fault {
-            Fault::ReceiveBroken => self.fail_receive(shared, WcStatus::LocProtErr),
+            Fault::ReceiveBroken | Fault::Injected(_) => self.fail_receive(shared, fault.verdict().status),
             Fault::NotReady => {
                 shared.counters.dropped_no_receive += 1;
                 let psn = self.responder.expected_psn().value();

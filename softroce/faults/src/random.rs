@@ -26,6 +26,11 @@ impl Random {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
+    /// A number from 0, included, to 1, excluded.
+    pub fn fraction(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
     /// True in `per_mille` of 1000 cases.
     pub fn chance(&mut self, per_mille: u32) -> bool {
         // Drawn even when it cannot matter, so that switching one fault on leaves the other draws as they were.

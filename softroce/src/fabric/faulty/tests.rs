@@ -1,0 +1,1 @@
+//! On a fabric that keeps what is sent and gives what it is told.
