@@ -3,7 +3,7 @@
 #
 #   ./ci.sh quick   format, lints, tests without foreign programs, documentation     (under 5 minutes)
 #   ./ci.sh         the same and: the other target, conformance, end-to-end tests    (under 40 minutes)
-#   ./ci.sh long    the same and: fuzzing and a comparison of speeds
+#   ./ci.sh long    the same and: fuzzing, small changes of the engine, and a comparison of speeds
 #
 # Every part runs, also after one has failed; a table at the end tells each part's result and seconds, then
 # what was left out and why. The exit status is 0 only if nothing failed. As root on Debian, foreign programs
@@ -115,6 +115,7 @@ if [ "$mode" != quick ]; then
     skip "check for ${other%%-*}" "the target $other cannot be had here"
   fi
   part "release build" 1200 cargo build --release --locked
+  part mutants 900 cargo test --locked -p conformance --features mutations --test mutants
   part conformance 600 cargo run --release --locked -- conformance
   part "end to end" 1800 cargo test -p e2e --test e2e --locked
 fi
@@ -129,6 +130,8 @@ if [ "$mode" = long ]; then
       part "fuzz $target" 900 cargo fuzz run -s none --fuzz-dir "$folder" "$target" -- -max_total_time=600
     done
   done
+  if has_cargo mutants; then part "changes of the engine" 7200 .ci/mutants.sh
+  else skip "changes of the engine" "cargo-mutants is not installed (cargo install cargo-mutants)"; fi
   part "compare speeds" 1800 cargo run --release --locked -- perf compare --quick
 fi
 

@@ -84,6 +84,9 @@ pub struct BedOptions {
     pub seed: u64,
     /// Write every packet here. The simulator keeps packets in any case.
     pub capture: Option<PathBuf>,
+    /// An error that the simulated devices are to have.
+    #[cfg(feature = "mutations")]
+    pub mutant: Option<softroce_sim::Mutant>,
     /// Which library and device, for the beds on libibverbs.
     pub native: NativeOptions,
 }

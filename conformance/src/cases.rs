@@ -27,6 +27,7 @@ mod malformed;
 mod memory;
 mod migration;
 mod mix;
+mod modifies;
 mod multicast;
 mod not_ready;
 mod ordering_operations;
@@ -67,6 +68,7 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         device::cases(),
         headers::cases(),
         transitions::cases(),
+        modifies::cases(),
         states::cases(),
         flush::cases(),
         data::cases(),

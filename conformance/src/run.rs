@@ -129,8 +129,8 @@ impl RunOptions {
     pub fn bed_options(&self) -> BedOptions {
         BedOptions {
             seed: self.seed,
-            capture: None,
             native: self.native.clone(),
+            ..BedOptions::default()
         }
     }
 }

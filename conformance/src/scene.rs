@@ -142,6 +142,10 @@ impl<B: Testbed> Scene<B> {
             (wr_id, status),
             "completion (request, status)"
         );
+        crate::check!(
+            wc.qp_num != 0,
+            "the completion of request {wr_id} names no queue pair"
+        );
         Ok(wc)
     }
 

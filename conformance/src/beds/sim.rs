@@ -26,6 +26,8 @@ pub struct SimBed {
 impl SimBed {
     /// A new world with two devices, 2 µs apart, and two more with IPv6 addresses.
     pub fn open(options: &BedOptions) -> Result<Self, Failure> {
+        #[cfg(feature = "mutations")]
+        softroce_sim::choose_mutant(options.mutant);
         let mut world = World::new(options.seed);
         let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
         let address_v6 = |last| IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last));
