@@ -62,7 +62,7 @@ foreign=(
   /usr/include/infiniband/verbs.h:libibverbs-dev ibstat:infiniband-diags fi_info:libfabric-bin clang:clang
   g++:g++ make:make cmake:cmake /usr/include/gtest/gtest.h:libgtest-dev objdump:binutils
   valgrind:valgrind /usr/lib/debug/.build-id:libc6-dbg
-  /usr/lib/python3/dist-packages/pyverbs:python3-pyverbs
+  /usr/lib/python3/dist-packages/pyverbs:python3-pyverbs chromium:chromium
 )
 install_foreign_programs() {
   local entry probe missing=()

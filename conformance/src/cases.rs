@@ -7,6 +7,10 @@ mod atomics;
 mod attributes;
 mod completion;
 mod completion_features;
+mod connection_attacks;
+mod connection_losses;
+mod connection_messages;
+mod connections;
 mod corners;
 mod crowds;
 mod data;
@@ -120,6 +124,10 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         unreliable_packets::cases(),
         unreliable::cases(),
         addresses::cases(),
+        connections::cases(),
+        connection_losses::cases(),
+        connection_messages::cases(),
+        connection_attacks::cases(),
     ];
     groups.into_iter().flatten().collect()
 }

@@ -230,6 +230,7 @@ impl Network {
             path: *path,
             transmission,
             lost,
+            forged: false,
             bytes,
         });
     }
@@ -332,6 +333,16 @@ impl Network {
     /// A packet that nobody sent arrives a link's latency from now.
     pub(crate) fn inject(&mut self, now: Time, from: usize, to: usize, path: &Path, bytes: Arc<[u8]>) {
         let arrival = now + self.link(from, to).latency_ns;
+        self.trace.push(Sent {
+            at: now,
+            from,
+            to,
+            path: *path,
+            transmission: 1,
+            lost: false,
+            forged: true,
+            bytes: bytes.clone(),
+        });
         self.schedule(arrival, to, meta(path), bytes);
     }
 

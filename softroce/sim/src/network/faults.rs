@@ -71,6 +71,7 @@ impl Network {
             path: *path,
             transmission,
             lost: true,
+            forged: false,
             bytes: bytes.into(),
         });
     }
