@@ -3,7 +3,8 @@
 #
 #   ./ci.sh quick   format, lints, tests without foreign programs, documentation     (under 5 minutes)
 #   ./ci.sh         the same and: the other target, conformance, end-to-end tests    (under 40 minutes)
-#   ./ci.sh long    the same and: fuzzing and a comparison of speeds
+#   ./ci.sh long    the same and: the kernel's soft RDMA in a VM, repetitions, fuzzing, small changes of the engine, and
+#                   a comparison of speeds                                            (hours)
 #
 # Every part runs, also after one has failed; a table at the end tells each part's result and seconds, then
 # what was left out and why. The exit status is 0 only if nothing failed. As root on Debian, foreign programs
@@ -61,7 +62,7 @@ foreign=(
   /usr/include/infiniband/verbs.h:libibverbs-dev ibstat:infiniband-diags fi_info:libfabric-bin clang:clang
   g++:g++ make:make cmake:cmake /usr/include/gtest/gtest.h:libgtest-dev objdump:binutils
   valgrind:valgrind /usr/lib/debug/.build-id:libc6-dbg
-  /usr/lib/python3/dist-packages/pyverbs:python3-pyverbs
+  /usr/lib/python3/dist-packages/pyverbs:python3-pyverbs chromium:chromium
 )
 install_foreign_programs() {
   local entry probe missing=()
@@ -115,20 +116,41 @@ if [ "$mode" != quick ]; then
     skip "check for ${other%%-*}" "the target $other cannot be had here"
   fi
   part "release build" 1200 cargo build --release --locked
+  part mutants 900 cargo test --locked -p conformance --features mutations --test mutants
   part conformance 600 cargo run --release --locked -- conformance
   part "end to end" 1800 cargo test -p e2e --test e2e --locked
 fi
 
 # ------------------------------------------------------------------- long --
 if [ "$mode" = long ]; then
+  built=${CARGO_TARGET_DIR:-target}
+  # The kernel's drivers: the suite on them, and softroce facing them.
+  if reason=$(tests/rxe-vm/rig.sh --can-run 2>&1); then
+    part "the kernel's soft RDMA" 1500 tests/rxe-vm/rig.sh "$built/release/softroce" "$built/debug/peer"
+  else
+    skip "the kernel's soft RDMA" "$reason"
+  fi
   part "end to end, long" 1800 env SOFTROCE_LONG_TESTS=1 cargo test -p e2e --test e2e --locked -- tear
+
+  # What passes once must pass always: on virtual time with other seeds, on real sockets with other timing.
+  repeat() { local i; for i in $(seq "$1"); do "${@:2}" --seed "$i" || return 1; done; }
+  export -f repeat
+  for bed in sim:20 udp:5; do
+    part "conformance, ${bed%:*} x ${bed#*:}" 2400 \
+      bash -c 'repeat "$@"' repeat "${bed#*:}" "$built/release/softroce" conformance --bed "${bed%:*}"
+  done
+
   for folder in $(git ls-files '*fuzz/Cargo.toml' 2>/dev/null); do
     folder=$(dirname "$folder")
     if ! has_cargo fuzz; then skip "fuzz $folder" "cargo-fuzz is not installed (cargo install cargo-fuzz)"; continue; fi
-    for target in $(cd "$folder" && cargo fuzz list 2>/dev/null); do
-      part "fuzz $target" 900 cargo fuzz run -s none --fuzz-dir "$folder" "$target" -- -max_total_time=600
+    targets=$(cd "$folder" && cargo fuzz list --fuzz-dir . 2>/dev/null)
+    [ -n "$targets" ] || { skip "fuzz $folder" "cargo fuzz lists no targets there"; continue; }
+    for target in $targets; do
+      part "fuzz $target" 1200 cargo fuzz run -s none --fuzz-dir "$folder" "$target" -- -max_total_time=600
     done
   done
+  if has_cargo mutants; then part "changes of the engine" 7200 .ci/mutants.sh
+  else skip "changes of the engine" "cargo-mutants is not installed (cargo install cargo-mutants)"; fi
   part "compare speeds" 1800 cargo run --release --locked -- perf compare --quick
 fi
 

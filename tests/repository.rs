@@ -13,6 +13,7 @@ use serde_json::Value;
 /// `docs/architecture.md` has the reasons.
 const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
     ("roce-wire", &[], &[]),
+    ("roce-analyze", &["roce-wire"], &[]),
     ("verbs-api", &[], &[]),
     ("verbs-sys", &["verbs-api"], &[]),
     ("verbs-native", &["verbs-api", "verbs-sys"], &[]),
@@ -51,12 +52,13 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
     (
         "conformance",
         &["roce-wire", "verbs-api"],
-        &["softroce", "softroce-sim", "verbs-native"],
+        &["roce-analyze", "softroce", "softroce-sim", "verbs-native"],
     ),
     (
         "softroce-cli",
         &[
             "roce-wire",
+            "roce-analyze",
             "verbs-api",
             "softroce",
             "softroce-sim",

@@ -20,6 +20,7 @@ pub use verbs_native::Interface;
 
 use verbs_api::{AtomicCap, CompletionQueue, Context, CqInit, Provider};
 
+use crate::case::{Case, Mode};
 use crate::cases;
 use crate::outcome::Failure;
 use crate::runner::{LIMIT, Outcome, run_case};
@@ -83,6 +84,9 @@ pub struct BedOptions {
     pub seed: u64,
     /// Write every packet here. The simulator keeps packets in any case.
     pub capture: Option<PathBuf>,
+    /// An error that the simulated devices are to have.
+    #[cfg(feature = "mutations")]
+    pub mutant: Option<softroce_sim::Mutant>,
     /// Which library and device, for the beds on libibverbs.
     pub native: NativeOptions,
 }
@@ -98,11 +102,29 @@ pub struct Entry {
     pub title: &'static str,
     /// The requirements that it shows.
     pub requirements: &'static [&'static str],
+    /// What it is made with.
+    pub mode: Mode,
     /// Its priority.
     pub priority: u8,
     /// Why it cannot run on this bed, if so.
     pub missing: Option<&'static str>,
     index: usize,
+}
+
+impl Entry {
+    /// The entry of a case that is in no list, for reports on cases of one's own. [`run_entry`] is not for it.
+    pub fn of<B: Testbed>(bed: BedKind, case: &Case<B>) -> Self {
+        Entry {
+            bed,
+            id: case.id,
+            title: case.title,
+            requirements: case.requirements,
+            mode: case.mode,
+            priority: case.priority,
+            missing: None,
+            index: usize::MAX,
+        }
+    }
 }
 
 /// All cases on one bed. Opens the bed once, to ask what it has.
@@ -122,13 +144,9 @@ fn entries_on<B: Testbed>(kind: BedKind, bed: &B) -> Vec<Entry> {
     let cases = cases::all::<B>().into_iter().enumerate();
     cases
         .map(|(index, case)| Entry {
-            bed: kind,
-            id: case.id,
-            title: case.title,
-            requirements: case.requirements,
-            priority: case.priority,
             missing: case.missing(bed),
             index,
+            ..Entry::of(kind, &case)
         })
         .collect()
 }
@@ -173,7 +191,11 @@ fn offers<C: Context>(context: &C, need: Need) -> bool {
     let can = context.capabilities();
     let attr = || context.query_device().unwrap_or_default();
     match need {
-        Need::Network | Need::BothFamilies | Need::MulticastInBothFamilies | Need::PortControl => false,
+        Need::Network
+        | Need::BothFamilies
+        | Need::MulticastInBothFamilies
+        | Need::PortControl
+        | Need::ConnectionManager => false,
         Need::Uc => can.qp_uc,
         Need::Ud => can.qp_ud,
         Need::Multicast => can.multicast,

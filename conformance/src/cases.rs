@@ -7,6 +7,10 @@ mod atomics;
 mod attributes;
 mod completion;
 mod completion_features;
+mod connection_attacks;
+mod connection_losses;
+mod connection_messages;
+mod connections;
 mod corners;
 mod crowds;
 mod data;
@@ -27,6 +31,7 @@ mod malformed;
 mod memory;
 mod migration;
 mod mix;
+mod modifies;
 mod multicast;
 mod not_ready;
 mod ordering_operations;
@@ -67,6 +72,7 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         device::cases(),
         headers::cases(),
         transitions::cases(),
+        modifies::cases(),
         states::cases(),
         flush::cases(),
         data::cases(),
@@ -118,6 +124,10 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         unreliable_packets::cases(),
         unreliable::cases(),
         addresses::cases(),
+        connections::cases(),
+        connection_losses::cases(),
+        connection_messages::cases(),
+        connection_attacks::cases(),
     ];
     groups.into_iter().flatten().collect()
 }

@@ -15,6 +15,7 @@ pub mod beds;
 mod case;
 pub mod cases;
 pub mod catalogue;
+mod connection;
 mod outcome;
 mod pair;
 mod raw;
@@ -35,9 +36,9 @@ pub use pair::{
 };
 pub use raw::RawPeer;
 #[cfg(feature = "beds")]
-pub use report::Format;
+pub use report::{Format, html_page};
 #[cfg(feature = "beds")]
 pub use run::{Progress, Row, RunOptions, Summary, list, run};
 pub use runner::{LIMIT, Outcome, run_case};
-pub use scene::Scene;
+pub use scene::{Completed, Scene};
 pub use testbed::{Activity, Family, Fate, Need, Network, Passing, Rule, Side, Testbed};

@@ -1,12 +1,15 @@
-//! Reports: tables for people, JSON and JUnit for machines.
+//! Reports: tables and a page for people, JSON and JUnit for machines.
 
 mod catalogue;
+mod html;
 mod json;
 mod junit;
 
 use std::fmt;
 use std::io::{self, Write};
 use std::str::FromStr;
+
+pub use html::html_page;
 
 use crate::beds::{Entry, Tolerance};
 use crate::outcome::Verdict;
@@ -24,6 +27,8 @@ pub enum Format {
     Json,
     /// JUnit XML.
     Junit,
+    /// One page for a browser, complete in itself.
+    Html,
 }
 
 impl FromStr for Format {
@@ -35,8 +40,9 @@ impl FromStr for Format {
             "catalogue" => Ok(Format::Catalogue),
             "json" => Ok(Format::Json),
             "junit" => Ok(Format::Junit),
+            "html" => Ok(Format::Html),
             _ => Err(format!(
-                "there is no format {name:?}; the formats are pretty, catalogue, json and junit"
+                "there is no format {name:?}; the formats are pretty, catalogue, json, junit and html"
             )),
         }
     }
@@ -49,6 +55,7 @@ impl fmt::Display for Format {
             Format::Catalogue => "catalogue",
             Format::Json => "json",
             Format::Junit => "junit",
+            Format::Html => "html",
         })
     }
 }
@@ -138,6 +145,7 @@ impl Report {
             Format::Catalogue => catalogue::write(rows, summary, out),
             Format::Json => json::write(rows, summary, idle, out),
             Format::Junit => junit::write(rows, summary, out),
+            Format::Html => out.write_all(html_page(rows, summary, idle).as_bytes()),
         }
     }
 }
@@ -213,7 +221,7 @@ fn pretty_end(rows: &[Row], summary: &Summary, out: &mut dyn Write) -> io::Resul
 pub(crate) fn list(entries: &[Entry], format: Format, out: &mut dyn Write) -> io::Result<()> {
     match format {
         Format::Json => json::list(entries, out),
-        Format::Junit | Format::Catalogue => Err(io::Error::new(
+        Format::Junit | Format::Catalogue | Format::Html => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             format!("a list has no form {format}; use pretty or json"),
         )),

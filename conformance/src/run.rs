@@ -10,6 +10,8 @@ use roce_wire::pcap::{LinkType, NgWriter, Reader};
 use crate::beds::{BedKind, BedOptions, Entry, NativeBed, NativeOptions, Tolerance, entries, run_entry};
 use crate::outcome::Verdict;
 use crate::report::{self, Format};
+use crate::runner::Outcome;
+use crate::scene::Completed;
 
 /// What to run and how to report it.
 #[derive(Clone, Debug)]
@@ -56,6 +58,21 @@ pub struct Row {
     pub elapsed: Duration,
     /// Its packets, when it failed and the bed has them.
     pub capture: Option<PathBuf>,
+    /// Completions that it has seen, when it failed or deviated.
+    pub completions: Vec<Completed>,
+}
+
+impl Row {
+    /// A row from its parts, for reports on runs that were made otherwise.
+    pub fn of(entry: Entry, outcome: Outcome) -> Self {
+        Row {
+            entry,
+            verdict: outcome.verdict,
+            elapsed: outcome.elapsed,
+            capture: outcome.capture,
+            completions: outcome.completions,
+        }
+    }
 }
 
 /// What is going on, for a progress display.
@@ -112,8 +129,8 @@ impl RunOptions {
     pub fn bed_options(&self) -> BedOptions {
         BedOptions {
             seed: self.seed,
-            capture: None,
             native: self.native.clone(),
+            ..BedOptions::default()
         }
     }
 }
@@ -203,6 +220,7 @@ fn run_one(entry: Entry, options: &RunOptions, capture: Option<&mut Capture>) ->
             verdict,
             elapsed: Duration::ZERO,
             capture: None,
+            completions: Vec::new(),
         });
     }
     let mut bed_options = options.bed_options();
@@ -213,16 +231,24 @@ fn run_one(entry: Entry, options: &RunOptions, capture: Option<&mut Capture>) ->
         fs::create_dir_all(folder).ok()?;
         Some(folder.join(format!("{}-{}.pcapng", entry.bed, entry.id)))
     });
-    let outcome = run_entry(&entry, &bed_options, on_failure.as_deref());
+    // A page shows the packets of what fails; real sockets keep none by themselves.
+    let kept = on_failure.clone().filter(|_| {
+        options.format == Format::Html && entry.bed == BedKind::Udp && bed_options.capture.is_none()
+    });
+    bed_options.capture = bed_options.capture.or_else(|| kept.clone());
+    let mut outcome = run_entry(&entry, &bed_options, on_failure.as_deref());
+    if let Some(kept) = kept {
+        match outcome.verdict {
+            Verdict::Pass | Verdict::Skipped(_) => drop(fs::remove_file(kept)),
+            Verdict::Fail(_) | Verdict::Deviation(_) => {
+                outcome.capture = outcome.capture.or_else(|| kept.exists().then_some(kept));
+            }
+        }
+    }
     if let Some(capture) = capture {
         capture.append(&entry)?;
     }
-    Ok(Row {
-        entry,
-        verdict: outcome.verdict,
-        elapsed: outcome.elapsed,
-        capture: outcome.capture,
-    })
+    Ok(Row::of(entry, outcome))
 }
 
 /// One file with the packets of all cases. Each case writes a file beside it, which is taken over and removed.
@@ -261,8 +287,9 @@ impl Capture {
         let mut label = Some(label.as_str());
         while let Some(record) = reader.next_record().map_err(io::Error::other)? {
             let comment = label.take().or(record.comment);
+            let time = record.timestamp_ns.unwrap_or(0);
             self.writer
-                .write(record.timestamp_ns.unwrap_or(0), record.data, comment)?;
+                .write_directed(time, record.data, record.direction, comment)?;
         }
         self.writer.flush()?;
         fs::remove_file(part)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::case::Case;
 use crate::outcome::{Failure, Verdict};
-use crate::scene::Scene;
+use crate::scene::{Completed, Scene};
 use crate::testbed::Testbed;
 
 /// A case that takes longer hangs, on a bed that is not slow.
@@ -23,6 +23,8 @@ pub struct Outcome {
     pub elapsed: Duration,
     /// The packets of a failed case.
     pub capture: Option<PathBuf>,
+    /// Completions that it has seen, where it failed or deviated.
+    pub completions: Vec<Completed>,
 }
 
 /// Run `case` on the bed that `open` gives.
@@ -40,30 +42,45 @@ pub fn run_case<B: Testbed + 'static>(
     let spawned = std::thread::Builder::new()
         .name(format!("case {}", case.id))
         .spawn(move || {
-            let result = catch_unwind(AssertUnwindSafe(|| judge(open, &case, on_failure.as_deref())));
-            let result =
-                result.unwrap_or_else(|panic| (Verdict::Fail(format!("panic: {}", message(&*panic))), None));
+            let judged = catch_unwind(AssertUnwindSafe(|| judge(open, &case, on_failure.as_deref())));
+            let judged = judged.unwrap_or_else(|panic| Judged::without_packets(panicked(&*panic)));
             // Nobody listens any more when the limit is over.
-            let _ = sender.send(result);
+            let _ = sender.send(judged);
         });
-    let (verdict, capture) = match spawned {
-        Err(error) => (
-            Verdict::Fail(format!("the system gives no thread: {error}")),
-            None,
-        ),
+    let Judged {
+        verdict,
+        capture,
+        completions,
+    } = match spawned {
+        Err(error) => Judged::without_packets(Verdict::Fail(format!("the system gives no thread: {error}"))),
         Ok(_) => receiver.recv_timeout(limit).unwrap_or_else(|_| {
-            (
-                Verdict::Fail(format!(
-                    "hangs: no verdict after {limit:?}; a call blocks, or the case loops"
-                )),
-                None,
-            )
+            Judged::without_packets(Verdict::Fail(format!(
+                "hangs: no verdict after {limit:?}; a call blocks, or the case loops"
+            )))
         }),
     };
     Outcome {
         verdict,
         elapsed: start.elapsed(),
         capture,
+        completions,
+    }
+}
+
+/// A verdict with what shows it.
+struct Judged {
+    verdict: Verdict,
+    capture: Option<PathBuf>,
+    completions: Vec<Completed>,
+}
+
+impl Judged {
+    fn without_packets(verdict: Verdict) -> Self {
+        Judged {
+            verdict,
+            capture: None,
+            completions: Vec::new(),
+        }
     }
 }
 
@@ -71,30 +88,42 @@ fn judge<B: Testbed>(
     open: impl FnOnce() -> Result<B, Failure>,
     case: &Case<B>,
     on_failure: Option<&Path>,
-) -> (Verdict, Option<PathBuf>) {
+) -> Judged {
     let bed = match open() {
         Ok(bed) => bed,
-        Err(failure) => return (Verdict::Fail(failure.to_string()), None),
+        Err(failure) => return Judged::without_packets(Verdict::Fail(failure.to_string())),
     };
     if let Some(lacking) = case.missing(&bed) {
-        return (Verdict::Skipped(lacking.to_owned()), None);
+        return Judged::without_packets(Verdict::Skipped(lacking.to_owned()));
     }
     let mut scene = Scene::new(bed, case.id);
-    let result = (case.run)(&mut scene).and_then(|()| match scene.bed.leftovers() {
+    // Within, so that a case that panics leaves its packets, too.
+    let result = catch_unwind(AssertUnwindSafe(|| (case.run)(&mut scene)));
+    let verdict = match result.map(|result| result.and_then(|()| nothing_left(&scene))) {
+        Ok(Ok(())) if scene.deviations().is_empty() => return Judged::without_packets(Verdict::Pass),
+        Ok(Ok(())) => Verdict::Deviation(scene.deviations().join("; ")),
+        Ok(Err(failure)) => scene.bed.verdict(case.id, case.requirements, &failure),
+        Err(panic) => panicked(&*panic),
+    };
+    let saved = on_failure.filter(|path| matches!(scene.bed.save_capture(path), Some(Ok(()))));
+    Judged {
+        verdict,
+        capture: saved.map(Path::to_owned),
+        completions: scene.take_completions(),
+    }
+}
+
+fn nothing_left<B: Testbed>(scene: &Scene<B>) -> Result<(), Failure> {
+    match scene.bed.leftovers() {
         None => Ok(()),
         Some(objects) => Err(Failure::new(format!(
             "all objects of the case are destroyed, but these exist: {objects}"
         ))),
-    });
-    match result {
-        Ok(()) if scene.deviations().is_empty() => (Verdict::Pass, None),
-        Ok(()) => (Verdict::Deviation(scene.deviations().join("; ")), None),
-        Err(failure) => {
-            let saved = on_failure.filter(|path| matches!(scene.bed.save_capture(path), Some(Ok(()))));
-            let verdict = scene.bed.verdict(case.id, case.requirements, &failure);
-            (verdict, saved.map(Path::to_owned))
-        }
     }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Verdict {
+    Verdict::Fail(format!("panic: {}", message(panic)))
 }
 
 fn message(panic: &(dyn Any + Send)) -> &str {

@@ -7,6 +7,26 @@ use verbs_api::{AsyncEvent, CompletionQueue, Context, EventKind, EventSource, Pr
 use crate::outcome::{CaseResult, Failure};
 use crate::testbed::{Activity, Network, Side, Testbed};
 
+/// Completions that are kept for a report.
+const COMPLETIONS_MAX: usize = 200;
+
+/// A completion, for a report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// When it was taken, on the bed's clock.
+    pub at: Duration,
+    /// The request's number.
+    pub wr_id: u64,
+    /// Its status.
+    pub status: WcStatus,
+    /// What it was, where that is known.
+    pub what: Option<String>,
+    /// Bytes that were received.
+    pub byte_len: u32,
+    /// The queue pair.
+    pub qpn: u32,
+}
+
 /// A bed with one case on it.
 pub struct Scene<B: Testbed> {
     /// The bed.
@@ -14,6 +34,7 @@ pub struct Scene<B: Testbed> {
     id: &'static str,
     deviations: Vec<String>,
     events: [Vec<AsyncEvent>; 2],
+    completions: Vec<Completed>,
 }
 
 impl<B: Testbed> Scene<B> {
@@ -24,6 +45,7 @@ impl<B: Testbed> Scene<B> {
             id,
             deviations: Vec::new(),
             events: [Vec::new(), Vec::new()],
+            completions: Vec::new(),
         }
     }
 
@@ -92,7 +114,7 @@ impl<B: Testbed> Scene<B> {
 
     /// The next completion, whatever its status.
     pub fn completion(&mut self, cq: &<B::P as Provider>::Cq) -> Result<Wc, Failure> {
-        self.until("a completion", |_| poll_one::<B::P>(cq))
+        self.until("a completion", |scene| scene.poll_one(cq))
     }
 
     /// The next completion, which must be a success.
@@ -119,6 +141,10 @@ impl<B: Testbed> Scene<B> {
             (wc.wr_id, wc.status),
             (wr_id, status),
             "completion (request, status)"
+        );
+        crate::check!(
+            wc.qp_num != 0,
+            "the completion of request {wr_id} names no queue pair"
         );
         Ok(wc)
     }
@@ -163,7 +189,7 @@ impl<B: Testbed> Scene<B> {
     /// The completions that are there now.
     pub fn completions_now(&mut self, cq: &<B::P as Provider>::Cq) -> Result<Vec<Wc>, Failure> {
         let mut all = Vec::new();
-        while let Some(wc) = poll_one::<B::P>(cq)? {
+        while let Some(wc) = self.poll_one(cq)? {
             all.push(wc);
         }
         Ok(all)
@@ -186,7 +212,7 @@ impl<B: Testbed> Scene<B> {
         let until = self.bed.now() + time;
         loop {
             for cq in cqs {
-                if let Some(wc) = poll_one::<B::P>(cq)? {
+                if let Some(wc) = self.poll_one(cq)? {
                     return Err(Failure::new(format!(
                         "a completion that must not be: request {}, {:?}, {:?}",
                         wc.wr_id, wc.status, wc.opcode
@@ -234,9 +260,28 @@ impl<B: Testbed> Scene<B> {
         self.collect_events(side)?;
         Ok(std::mem::take(&mut self.events[side.index()]))
     }
-}
 
-fn poll_one<P: Provider>(cq: &P::Cq) -> Result<Option<Wc>, Failure> {
-    let mut out = [Wc::default()];
-    Ok((cq.poll(&mut out)? == 1).then_some(out[0]))
+    fn poll_one(&mut self, cq: &<B::P as Provider>::Cq) -> Result<Option<Wc>, Failure> {
+        let mut out = [Wc::default()];
+        if cq.poll(&mut out)? != 1 {
+            return Ok(None);
+        }
+        let [wc] = out;
+        if self.completions.len() < COMPLETIONS_MAX {
+            self.completions.push(Completed {
+                at: self.bed.now(),
+                wr_id: wc.wr_id,
+                status: wc.status,
+                what: (wc.status == WcStatus::Success).then(|| format!("{:?}", wc.opcode)),
+                byte_len: wc.byte_len,
+                qpn: wc.qp_num,
+            });
+        }
+        Ok(Some(wc))
+    }
+
+    /// The completions that the case has seen through this scene, up to a number.
+    pub fn take_completions(&mut self) -> Vec<Completed> {
+        std::mem::take(&mut self.completions)
+    }
 }

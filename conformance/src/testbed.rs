@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use roce_wire::Headers;
-use verbs_api::{Gid, Provider};
+use verbs_api::{ConnectionManager, Gid, Provider};
 
 use crate::outcome::{Failure, Verdict};
 
@@ -81,6 +81,8 @@ pub enum Need {
     ModerateCq,
     /// Completions with the time of the device.
     Timestamps,
+    /// Connections by address and port.
+    ConnectionManager,
 }
 
 impl Need {
@@ -111,6 +113,7 @@ impl Need {
             Need::ResizeCq => "the provider cannot resize completion queues",
             Need::ModerateCq => "the provider cannot moderate completion queues",
             Need::Timestamps => "the device offers no completion timestamps",
+            Need::ConnectionManager => "the provider has no connection manager",
         }
     }
 }
@@ -138,6 +141,8 @@ pub enum Activity {
 pub trait Testbed: Sized {
     /// The provider under test.
     type P: Provider;
+    /// Its connection manager; [`verbs_api::NoConnectionManager`] where there is none.
+    type Cm: ConnectionManager<P = Self::P>;
 
     /// The device of one end.
     fn context(&self, side: Side) -> &<Self::P as Provider>::Context;
@@ -146,6 +151,14 @@ pub trait Testbed: Sized {
     fn device(&self, side: Side, family: Family) -> &<Self::P as Provider>::Context {
         let _ = family;
         self.context(side)
+    }
+
+    /// A connection manager, as of one program, where [`Testbed::has`] says so for [`Need::ConnectionManager`].
+    ///
+    /// # Errors
+    /// EOPNOTSUPP: there is none.
+    fn connection_manager(&self) -> verbs_api::Result<Self::Cm> {
+        Err(verbs_api::Error::unsupported("connection management"))
     }
 
     /// Which port and GID of that device to use: (port, index in the GID table).

@@ -90,6 +90,15 @@ impl Context {
         })
     }
 
+    /// The attributes of a port, whatever a fault rule says about asking for them.
+    ///
+    /// # Errors
+    /// EINVAL: there is no such port. ENODEV: the context was inherited through fork.
+    pub fn port(&self, port: u8) -> Result<PortAttr> {
+        self.inner.check_port(port)?;
+        self.inner.device.look(|card| card.engine.port_attr())
+    }
+
     /// As [`open_xrc_domain`](verbs_api::Context::open_xrc_domain), and say whether a domain is to be found or made.
     ///
     /// # Errors
@@ -195,8 +204,7 @@ impl verbs_api::Context for Context {
 
     fn query_port(&self, port: u8) -> Result<PortAttr> {
         self.inner.device.faults.verb(Verb::QueryPort)?;
-        self.inner.check_port(port)?;
-        self.inner.device.look(|card| card.engine.port_attr())
+        self.port(port)
     }
 
     fn gid_table(&self) -> Result<Vec<GidEntry>> {

@@ -290,14 +290,9 @@ impl Drop for Shared {
 type Inside<'a> = Guard<'a, ManuallyDrop<Card>>;
 
 impl Shared {
-    /// Whether counters are shown as files.
-    pub(crate) fn shows_counters(&self) -> bool {
-        self.system_counters.are_shown()
-    }
-
-    /// Bring those files up to date.
+    /// Bring the files that show counters up to date.
     pub(crate) fn tell_counters(&self) {
-        if !self.shows_counters() {
+        if !self.system_counters.are_shown() {
             return;
         }
         let guard = self.gate.enter();

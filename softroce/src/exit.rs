@@ -2,10 +2,12 @@
 //!
 //! An acknowledgement may wait a little, to travel with the answer that the program is likely to post. A program that
 //! ends instead, as many do right after their last message, must not leave its peer without: the peer would try again,
-//! and then report an error for a message that has arrived.
+//! and then report an error for a message that has arrived. And whoever is connected through RDMA CM hears of the end.
 
 use std::sync::Once;
 
+use crate::card::Card;
+use crate::device::Shared;
 use crate::{faults, fork, os};
 
 /// Send what waits when this process ends by `exit` or by returning from `main`.
@@ -20,14 +22,23 @@ pub(crate) fn watch() {
 
 extern "C" fn last_words() {
     fork::visit_open(|shared, guard| {
-        guard.flush(shared.clock.now(), &shared.pace);
+        part(shared, guard);
         shared.tell_counters_of(guard);
     });
     faults::tell();
 }
 
-/// Send the acknowledgements that wait, on all devices of this process: for who ends it without the handlers of `exit`.
-/// Waits for no device for long, and for none whose gate this very thread holds (a signal handler may have interrupted it).
+/// Send the acknowledgements that wait, and end the connections of RDMA CM, on all devices of this process: for who ends
+/// it without the handlers of `exit`. Waits for no device for long, and for none whose gate this very thread holds (a
+/// signal handler may have interrupted it).
 pub fn send_what_waits() {
-    fork::visit_open(|shared, guard| guard.flush(shared.clock.now(), &shared.pace));
+    fork::visit_open(part);
+}
+
+fn part(shared: &Shared, card: &mut Card) {
+    let was_connected = card.part_with_peers(shared.clock.now());
+    card.flush(shared.clock.now(), &shared.pace);
+    if was_connected {
+        card.pass_on_the_rest();
+    }
 }

@@ -1,7 +1,9 @@
 //! The port's counters as files, where `softroce run` shows the devices to programs that look at `/sys`.
 //!
-//! The files belong to a device and not to a process: whoever has the device open adds what it has counted, once a second
-//! at most and when it ends, and they count on from run to run, as a card's do.
+//! The files belong to a device and not to a process: whoever has had the device open adds what it has counted, and they
+//! count on from run to run, as a card's do. That is done when the device closes and when the process ends, by the thread
+//! that does so. A thread of ours must not open files meanwhile: the program may be about to close a descriptor and count
+//! on getting its number again.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -9,14 +11,12 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use softroce_engine::{Counters, Time};
+use softroce_engine::Counters;
 
 use crate::lock::Mutex;
 
 /// The variable that names the tree of files.
 const TREE: &str = "SOFTROCE_PATHS";
-/// What happened is told so much later, ns, at the earliest.
-const BETWEEN_NS: u64 = 1_000_000_000;
 
 /// The files of one device, and what this process has told there.
 #[derive(Debug)]
@@ -61,25 +61,6 @@ impl SystemCounters {
             }
         }
         *told = *counted;
-    }
-}
-
-/// When to tell again.
-pub(crate) struct Due(Time);
-
-impl Due {
-    /// At once.
-    pub(crate) fn new() -> Self {
-        Due(Time::ZERO)
-    }
-
-    /// Whether it is time, at `now`; then not again for a while.
-    pub(crate) fn is_due(&mut self, now: Time) -> bool {
-        let due = now >= self.0;
-        if due {
-            self.0 = now + BETWEEN_NS;
-        }
-        due
     }
 }
 
@@ -156,14 +137,5 @@ mod tests {
         assert_eq!(text("counters/port_xmit_data"), "122\n");
         assert!(!SystemCounters::below(Some(tree.as_os_str()), "card1").are_shown());
         fs::remove_dir_all(tree).unwrap();
-    }
-
-    #[test]
-    fn it_is_told_once_a_second_at_most() {
-        let mut due = Due::new();
-        let start = Time::ZERO + 5;
-        assert!(due.is_due(start));
-        assert!(!due.is_due(start + BETWEEN_NS / 2));
-        assert!(due.is_due(start + BETWEEN_NS));
     }
 }

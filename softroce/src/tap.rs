@@ -19,7 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use roce_wire::ROCE_V2_PORT;
 use roce_wire::cm::ServiceId;
-use roce_wire::pcap::{LinkType, NgWriter};
+use roce_wire::pcap::{Direction, LinkType, NgWriter};
 use softroce_engine::{Path, PortConfig, RxMeta, TxBatch};
 use softroce_faults::{Event, Numbers};
 use verbs_api::{Error, Result};
@@ -184,7 +184,7 @@ impl<F: Fabric> Fabric for Tap<F> {
                     path.hop_limit
                 },
             };
-            recorder.record(now_ns, &headers, batch.bytes(packet));
+            recorder.record(now_ns, Direction::Outbound, &headers, batch.bytes(packet));
         }
         recorder.flush();
     }
@@ -208,7 +208,7 @@ impl<F: Fabric> Fabric for Tap<F> {
                 traffic_class: meta.traffic_class,
                 hop_limit: meta.hop_limit,
             };
-            recorder.record(now_ns, &headers, packet);
+            recorder.record(now_ns, Direction::Inbound, &headers, packet);
             sink(meta, packet);
         });
         if let Some(mut recorder) = recorder {
@@ -319,7 +319,7 @@ impl std::fmt::Debug for Recorder {
 }
 
 impl Recorder {
-    fn record(&mut self, now_ns: u64, headers: &Headers, packet: &[u8]) {
+    fn record(&mut self, now_ns: u64, direction: Direction, headers: &Headers, packet: &[u8]) {
         if self.unwritten + FRAME_BYTES_MAX + BLOCK_BYTES > BUFFER_BYTES {
             // Whole blocks are written at a time: other processes may write to the file as well.
             self.flush();
@@ -329,7 +329,7 @@ impl Recorder {
             return;
         };
         self.unwritten += frame.len() + BLOCK_BYTES;
-        if let Err(error) = writer.write(now_ns, frame, None) {
+        if let Err(error) = writer.write_directed(now_ns, frame, Some(direction), None) {
             self.give_up(&error);
         }
     }

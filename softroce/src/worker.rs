@@ -14,7 +14,6 @@ use crate::gate::Left;
 use crate::options::ProgressMode;
 use crate::os::{self, Crowd, Thread, poll_entry, wait_readable};
 use crate::pace::Bells;
-use crate::system_counters::Due;
 
 /// After traffic, the thread looks for more for so long before it sleeps, ns: a wake-up costs 5 µs and more.
 const SPIN_NS: u64 = 50_000;
@@ -74,7 +73,6 @@ fn run(shared: &Shared, bells: &Bells) {
     let mut spin = Spin::new();
     let mut answers = Answers::default();
     let mut entry = Entry::Regular;
-    let mut due = Due::new();
     while !shared.pace.is_stopping() {
         let next = serve(shared, &mut spin, &mut answers, entry);
         entry = Entry::Regular;
@@ -97,9 +95,6 @@ fn run(shared: &Shared, bells: &Bells) {
                 shared.name
             );
             return;
-        }
-        if shared.shows_counters() && due.is_due(shared.clock.now()) {
-            shared.tell_counters();
         }
         shared.pace.serve();
         if entries[TIMER].revents != 0 {

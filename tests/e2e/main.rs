@@ -11,6 +11,7 @@ mod conformance;
 mod crowds;
 mod drill;
 mod failures;
+mod faults;
 mod forks;
 mod groups;
 mod install;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         rights::cases(),
         port_events::cases(),
         failures::cases(),
+        faults::cases(),
         install::cases(),
         pyverbs::cases(),
         bad_arguments::cases(),

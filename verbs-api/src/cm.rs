@@ -12,6 +12,10 @@
 //! queue pair, and [`accept`](CmId::accept) → *Established*. Either ends with [`disconnect`](CmId::disconnect) →
 //! *Disconnected* on both sides.
 
+mod absent;
+
+pub use absent::{NoCmId, NoConnectionManager};
+
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;

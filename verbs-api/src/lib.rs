@@ -43,7 +43,7 @@ pub use address::{AddressVector, Gid, GidEntry, GidType};
 pub use buffer::Buffer;
 pub use cm::{
     Acknowledge, CmEvent, CmEventKind, CmId, CmPortSpace, ConnectionManager, ConnectionParameters,
-    DatagramPeer, PeerParameters,
+    DatagramPeer, NoCmId, NoConnectionManager, PeerParameters,
 };
 pub use completion::{Notify, Wc, WcFlags, WcOpcode, WcStatus};
 pub use device::{AtomicCap, DeviceAttr, DeviceInfo, LinkLayer, Mtu, PortAttr, PortState, device_caps};

@@ -56,6 +56,15 @@ impl LinkType {
     }
 }
 
+/// Which way a packet went, seen from where it was captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// It arrived there.
+    Inbound,
+    /// It was sent from there.
+    Outbound,
+}
+
 /// A packet of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
@@ -67,6 +76,8 @@ pub struct Record<'a> {
     pub original_len: u32,
     /// The packet.
     pub data: &'a [u8],
+    /// Which way it went, where pcapng says so.
+    pub direction: Option<Direction>,
     /// The first comment on the packet, if it has one that is UTF-8.
     pub comment: Option<&'a str>,
 }
@@ -77,6 +88,9 @@ struct Found {
     timestamp_ns: Option<u64>,
     original_len: u32,
     data: Range<usize>,
+    direction: Option<Direction>,
+    /// Packets that were lost by the capture between the last one of the interface and this one.
+    dropped_before: u64,
     comment: Option<Range<usize>>,
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use verbs_api::{Context as _, Gid, GidEntry, GidType, Provider};
+use verbs_api::{Context as _, Gid, GidEntry, GidType, NoConnectionManager, Provider};
 use verbs_native::{DropIn, Interface, Native};
 
 use super::offers;
@@ -226,6 +226,7 @@ fn end(native: &Native, device: &str, gid_index: Option<u32>) -> Result<End, Fai
 
 impl Testbed for NativeBed {
     type P = Native;
+    type Cm = NoConnectionManager<Native>;
 
     fn context(&self, side: Side) -> &<Native as Provider>::Context {
         &self.ends[side.index()].context

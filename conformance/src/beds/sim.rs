@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use roce_wire::{Headers, ICRC_LEN, pad_len};
-use softroce::Softroce;
+use softroce::{Cm, Softroce};
 use softroce_sim::{Link, Time, World};
 use verbs_api::{Context as _, PortState, Provider};
 
@@ -17,6 +17,7 @@ pub struct SimBed {
     ends: [<Softroce as Provider>::Context; 2],
     /// The same over IPv6.
     other_family: [<Softroce as Provider>::Context; 2],
+    provider: Softroce,
     world: World,
     /// The first packet that [`Network::take_trace`] has not given out.
     next_sent: u64,
@@ -26,6 +27,8 @@ pub struct SimBed {
 impl SimBed {
     /// A new world with two devices, 2 µs apart, and two more with IPv6 addresses.
     pub fn open(options: &BedOptions) -> Result<Self, Failure> {
+        #[cfg(feature = "mutations")]
+        softroce_sim::choose_mutant(options.mutant);
         let mut world = World::new(options.seed);
         let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
         let address_v6 = |last| IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last));
@@ -42,6 +45,7 @@ impl SimBed {
         Ok(SimBed {
             ends,
             other_family,
+            provider,
             world,
             next_sent: 0,
             capture: options.capture.clone(),
@@ -69,6 +73,11 @@ fn side(index: usize) -> Side {
 
 impl Testbed for SimBed {
     type P = Softroce;
+    type Cm = Cm;
+
+    fn connection_manager(&self) -> verbs_api::Result<Cm> {
+        Cm::new(&self.provider)
+    }
 
     fn context(&self, side: Side) -> &<Softroce as Provider>::Context {
         &self.ends[side.index()]
@@ -95,7 +104,11 @@ impl Testbed for SimBed {
     fn has(&self, need: Need) -> bool {
         let own = matches!(
             need,
-            Need::Network | Need::BothFamilies | Need::MulticastInBothFamilies | Need::PortControl
+            Need::Network
+                | Need::BothFamilies
+                | Need::MulticastInBothFamilies
+                | Need::PortControl
+                | Need::ConnectionManager
         );
         own || offers(&self.ends[0], need)
     }

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use softroce::{Options, ProgressMode, Softroce};
+use softroce::{Cm, Options, ProgressMode, Softroce};
 use verbs_api::{ErrorKind, Provider};
 
 use super::{BedOptions, leftovers, offers};
@@ -83,6 +83,11 @@ pub(super) fn random_address() -> IpAddr {
 
 impl Testbed for UdpBed {
     type P = Softroce;
+    type Cm = Cm;
+
+    fn connection_manager(&self) -> verbs_api::Result<Cm> {
+        Cm::new(&self.provider)
+    }
 
     fn context(&self, side: Side) -> &<Softroce as Provider>::Context {
         &self.ends[side.index()]
@@ -122,6 +127,7 @@ impl Testbed for UdpBed {
                 self.has(Need::BothFamilies)
                     && offers(self.device(Side::Left, Family::Other), Need::Multicast)
             }
+            Need::ConnectionManager => true,
             _ => offers(&self.ends[0], need),
         }
     }

@@ -194,11 +194,14 @@ fn within_one_device<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         let inbox = Inbox::new(&b, 64)?;
         b.recv(1, &[inbox.whole()])?;
         let what = format!("a message over {qp_type:?} within a device");
-        if qp_type == QpType::Ud {
-            let ah = a.handle_to(&b.endpoint)?;
-            a.send_inline(2, datagram(&ah, &b.endpoint, setup.qkey), b"neighbour")?;
-        } else {
-            a.send_inline(2, send(), b"neighbour")?;
+        // It must live until the send has completed.
+        let ah = match qp_type {
+            QpType::Ud => Some(a.handle_to(&b.endpoint)?),
+            _ => None,
+        };
+        match &ah {
+            Some(ah) => a.send_inline(2, datagram(ah, &b.endpoint, setup.qkey), b"neighbour")?,
+            None => a.send_inline(2, send(), b"neighbour")?,
         }
         scene
             .ends_with(&a.send_cq, 2, WcStatus::Success)

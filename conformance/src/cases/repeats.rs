@@ -1,12 +1,13 @@
 //! Requests that arrive again.
 
 use roce_wire::{Opcode, Syndrome};
-use verbs_api::WcStatus;
+use verbs_api::{QpAttr, QpState, QueuePair as _, RemoteAddr, WcStatus};
 
 use super::played::{SHORT, ignored, read_answer, setup};
 use crate::case::Case;
 use crate::outcome::CaseResult;
 use crate::pair::{Setup, full_access, same_bytes};
+use crate::raw::RawPeer;
 use crate::same;
 use crate::scene::Scene;
 use crate::testbed::{Need, Testbed};
@@ -94,7 +95,13 @@ fn repeated_write<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     peer.expect_aeth(scene, latest, Syndrome::ACK)
         .map_err(|e| e.during("the answer to a repetition carries the latest PSN"))?;
     same_bytes("memory", &far.buffer.to_vec(0..4), b"bbbb")?;
-    let psn = peer.peer_psn(2);
+    let read = peer.peer_psn(2);
+    peer.read_request(scene, read, far.remote(0), 4);
+    read_answer(scene, &mut peer, 2, 1)?;
+    peer.write_only(scene, old, far.remote(0), b"cccc");
+    peer.expect_aeth(scene, latest, Syndrome::ACK)
+        .map_err(|e| e.during("the answer to a repetition does not carry the PSN of a READ behind it"))?;
+    let psn = peer.peer_psn(3);
     peer.still_serves(scene, psn)
 }
 
@@ -119,7 +126,18 @@ fn repeated_read<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
             &whole[start..],
         )?;
     }
-    let psn = peer.peer_psn(4);
+    // A message that is under way goes on behind a repetition.
+    let sink = peer.node.region(512, full_access())?;
+    peer.node.recv(1, &[sink.whole()])?;
+    let (begins, ends) = (peer.peer_psn(4), peer.peer_psn(5));
+    peer.send(scene, Opcode::RC_SEND_FIRST, begins, &[1; 256], |_| {});
+    peer.expect_aeth(scene, begins, Syndrome::ACK)?;
+    peer.read_request(scene, psn, far.remote(0), 1000);
+    same_bytes("third answer", &read_answer(scene, &mut peer, 0, 4)?, &whole)?;
+    peer.send(scene, Opcode::RC_SEND_LAST, ends, &[2; 256], |_| {});
+    peer.expect_aeth(scene, ends, Syndrome::ACK)?;
+    scene.ends_with(&peer.node.recv_cq, 1, WcStatus::Success)?;
+    let psn = peer.peer_psn(6);
     peer.still_serves(scene, psn)
 }
 
@@ -174,8 +192,35 @@ fn repeated_atomic<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         120,
         "value after four atomics and five repetitions"
     );
+    remembers_when_retuned(scene, &mut peer, far.remote(0))?;
     let psn = peer.peer_psn(4);
     peer.still_serves(scene, psn)
+}
+
+/// The answer to the atomic with number 3 is still there when more answers are to be remembered from now on. Not every
+/// device lets that be changed.
+fn remembers_when_retuned<B: Testbed>(
+    scene: &mut Scene<B>,
+    peer: &mut RawPeer<B>,
+    word: RemoteAddr,
+) -> CaseResult {
+    let more = QpAttr {
+        state: Some(QpState::Sqd),
+        max_dest_rd_atomic: Some(5),
+        ..QpAttr::default()
+    };
+    if peer.node.go(QpState::Sqd).is_err() || peer.node.qp.modify(&more).is_err() {
+        return Ok(());
+    }
+    let psn = peer.peer_psn(3);
+    peer.fetch_add(scene, psn, word, 5);
+    let again = peer.expect(scene, Opcode::RC_ATOMIC_ACKNOWLEDGE, psn)?;
+    same!(
+        again.headers.atomic_ack.map(|a| a.original),
+        Some(115),
+        "the answer, repeated after max_dest_rd_atomic was changed"
+    );
+    peer.node.go(QpState::Rts)
 }
 
 fn partial_overlap<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {

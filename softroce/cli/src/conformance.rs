@@ -1,10 +1,11 @@
 //! `softroce conformance`: the suite, on one bed or on all.
 
+use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
 use conformance::beds::{self, BedKind};
 use conformance::{Format, RunOptions};
@@ -28,9 +29,12 @@ pub struct Conformance {
     /// Print the cases and run none
     #[arg(long)]
     list: bool,
-    /// How to report: pretty, catalogue, json or junit
+    /// How to report: pretty, catalogue, json, junit or html
     #[arg(long, default_value = "pretty")]
     format: Format,
+    /// Write the report to this file
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
     /// Write the packets of all cases to a pcapng file
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
@@ -75,7 +79,13 @@ impl Conformance {
                 return Ok(ExitCode::from(NOTHING_RAN));
             }
         }
-        let mut out = BufWriter::new(io::stdout().lock());
+        let out: Box<dyn io::Write> = match &self.output {
+            None => Box::new(io::stdout().lock()),
+            Some(path) => {
+                Box::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?)
+            }
+        };
+        let mut out = BufWriter::new(out);
         if self.list {
             let listed = conformance::list(&options, &mut out)?;
             out.flush()?;

@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 #![allow(missing_docs)] // Field docs of commands are their help texts; the rest is private to this program.
 
+mod analyze;
 mod compare;
 mod conformance;
 mod control;
@@ -11,6 +12,7 @@ mod devices;
 mod drill;
 mod endpoint;
 mod faults;
+mod ladder;
 mod output;
 mod perf;
 mod pingpong;
@@ -41,6 +43,8 @@ enum Command {
     Port(port::Port),
     Faults(faults::Faults),
     Decode(decode::Decode),
+    Analyze(analyze::Analyze),
+    Ladder(ladder::Ladder),
     Pingpong(pingpong::Pingpong),
     Perf(perf::Perf),
     Conformance(conformance::Conformance),
@@ -83,6 +87,8 @@ fn main() -> ExitCode {
         Command::Port(port) => port.run().map(|()| ExitCode::SUCCESS),
         Command::Faults(faults) => faults.run(),
         Command::Decode(decode) => decode.run(),
+        Command::Analyze(analyze) => analyze.run(),
+        Command::Ladder(ladder) => ladder.run(),
         Command::Pingpong(pingpong) => pingpong.run().map(|()| ExitCode::SUCCESS),
         Command::Perf(perf) => perf.run().map(|()| ExitCode::SUCCESS),
         Command::Conformance(conformance) => conformance.run(),

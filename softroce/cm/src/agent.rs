@@ -275,6 +275,14 @@ impl Agent {
         }
     }
 
+    /// Nobody cares for any connection any more: the process ends.
+    pub fn leave(&mut self, now: Time) {
+        let ids: Vec<u32> = self.connections.keys().copied().collect();
+        for id in ids {
+            self.destroy(now, id);
+        }
+    }
+
     /// Deadlines up to `now` have passed.
     pub fn handle_timeout(&mut self, now: Time) {
         while let Some((deadline, id)) = self.timers.first().copied()

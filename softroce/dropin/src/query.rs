@@ -253,7 +253,7 @@ pub(crate) unsafe extern "C" fn ibv_query_gid(
     entry::count("ibv_query_gid", || {
         // SAFETY: the caller's promise.
         let (context, gid) = unsafe { (object(context)?, place(gid, "the place for the GID")?) };
-        let length = gid_table_length(&context.query_port(port)?);
+        let length = gid_table_length(&context.port(port)?);
         let index = u32::try_from(index)
             .ok()
             .filter(|index| *index < length)
@@ -263,10 +263,9 @@ pub(crate) unsafe extern "C" fn ibv_query_gid(
                     length.saturating_sub(1)
                 ))
             })?;
-        gid.raw = context
-            .query_gid(port, index)
-            .map(|entry| entry.gid.0)
-            .unwrap_or_default();
+        let table = context.gid_table()?;
+        let entry = table.iter().find(|entry| entry.index == index);
+        gid.raw = entry.map(|entry| entry.gid.0).unwrap_or_default();
         Ok(0)
     })
 }
@@ -288,12 +287,16 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_ex(
         let context = unsafe { object(context) }?;
         check_table_call(entry, flags, length)?;
         let port = u8::try_from(port).map_err(|_| Error::invalid(format!("there is no port {port}")))?;
-        context.query_port(port)?;
-        let found = context
-            .query_gid(port, index)
-            .map_err(|error| Error::new(verbs_api::ErrorKind::System(libc::ENODATA), error.to_string()))?;
+        context.port(port)?;
+        let table = context.gid_table()?;
+        let found = table.iter().find(|entry| entry.index == index).ok_or_else(|| {
+            Error::new(
+                verbs_api::ErrorKind::System(libc::ENODATA),
+                format!("the GID table of port {port} has no entry {index}"),
+            )
+        })?;
         // SAFETY: the caller's promise.
-        unsafe { copy_prefix(&gid_entry_to_c(&found), entry, length) };
+        unsafe { copy_prefix(&gid_entry_to_c(found), entry, length) };
         Ok(())
     })
 }
@@ -390,7 +393,7 @@ pub(crate) unsafe extern "C" fn ibv_get_pkey_index(context: *mut ibv_context, po
     entry::count("ibv_get_pkey_index", || {
         // SAFETY: the caller's promise.
         let context = unsafe { object(context) }?;
-        let length = context.query_port(port)?.pkey_tbl_len;
+        let length = context.port(port)?.pkey_tbl_len;
         let wanted = u16::from_be(pkey);
         (0..length)
             .find(|index| {

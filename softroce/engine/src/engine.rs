@@ -18,6 +18,7 @@ use crate::management::Management;
 use crate::memory::{self, HostMemory, Memory};
 use crate::pacer::Pacer;
 use crate::pd::{self, ProtectionDomains};
+use crate::qp::{ReceivePools, SendPools};
 use crate::qp_table::QpTable;
 use crate::shared::Shared;
 use crate::srq::SharedReceiveQueues;
@@ -142,6 +143,8 @@ impl Engine {
             memory: Memory::new(config.seed),
             cqs: CompletionQueues::new(),
             srqs: SharedReceiveQueues::new(config.qpn_base, config.qpn_count),
+            sends: SendPools::new(),
+            receives: ReceivePools::new(),
             counters: Counters::default(),
             events: VecDeque::new(),
             failures: Default::default(),

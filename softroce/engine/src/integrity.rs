@@ -7,6 +7,7 @@ use roce_wire::ROCE_V2_PORT;
 use roce_wire::icrc::{Flow, FlowCrc, Verdict};
 
 use crate::RxMeta;
+use crate::mutants::{Mutant, is_on};
 
 /// After so many packets with the identification expected, the peer numbers its packets as we do.
 const EXPECTED_IDS_ENOUGH: u8 = 16;
@@ -25,6 +26,11 @@ pub(crate) struct Integrity {
 impl Integrity {
     /// Whether the ICRC of a packet is right. The sender's kernel numbers the packets of a train 0, 1, 2, …
     pub(crate) fn holds(&mut self, meta: &RxMeta, udp_payload: &[u8]) -> bool {
+        // Over fewer bytes than the sender's it never matches.
+        let has_pad = || udp_payload.get(1).is_some_and(|bits| bits >> 4 & 3 != 0);
+        if is_on(Mutant::IcrcSkipsPad) && has_pad() {
+            return false;
+        }
         let crc = match self.crc {
             Some((port, crc)) if port == meta.source_port => crc,
             Some(_) | None => {

@@ -17,6 +17,7 @@
 //! - `groups`: who is attached to which multicast group; `integrity`: whether a packet arrived as it was sent.
 //! - `management`: the datagrams of queue pair 1, for the driver's communication manager.
 //! - `failure`, `waiting`: for people, why something failed, and what does not come to an end waits for.
+//! - `mutants`: errors put in on purpose, for a build that tests the tests.
 //! - `memory`, `pd`, `cq`, `srq`: registered memory behind keys, protection domains, completion queues, shared receive
 //!   queues.
 //!
@@ -35,8 +36,11 @@ mod integrity;
 mod judge;
 mod management;
 mod memory;
+mod mutants;
 mod pacer;
 mod pd;
+mod pool;
+mod prefetch;
 mod psn;
 mod qp;
 mod qp_table;
@@ -63,6 +67,8 @@ pub use failure::{Cause, DropReason, FailedRequest, Failure, Refusal};
 pub use judge::CompletionJudge;
 pub use management::{ReceivedMad, SentMad};
 pub use memory::{MrInfo, copy_code_range};
+#[cfg(feature = "mutations")]
+pub use mutants::{Mutant, choose as choose_mutant};
 pub use request::{SendOperation, SendRequest};
 pub use time::Time;
 pub use waiting::{Waiting, WaitsFor};

@@ -4,11 +4,16 @@ use std::ops::{Add, Sub};
 
 use roce_wire::Psn;
 
+use crate::mutants::{Mutant, is_on};
+
 /// A PSN that does not wrap. Its low 24 bits are the PSN on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Seq(u64);
 
 impl Seq {
+    /// Of what has no number yet.
+    pub(crate) const ZERO: Seq = Seq(0);
+
     /// The first number of a connection. It starts one round up, so that numbers a little older exist too.
     pub(crate) fn start(psn: u32) -> Seq {
         Seq((1 << 24) | u64::from(psn & 0xff_ffff))
@@ -21,6 +26,9 @@ impl Seq {
 
     /// The number nearest to this one that stands on the wire as `psn`: half a round ahead or behind.
     pub(crate) fn nearest(self, psn: Psn) -> Seq {
+        if is_on(Mutant::PsnWindowDoesNotWrap) {
+            return Seq(self.0 & !0xff_ffff | u64::from(psn.value()));
+        }
         Seq(self
             .0
             .wrapping_add_signed(i64::from(psn.distance_from(self.psn()))))

@@ -21,6 +21,7 @@ mod resources;
 mod respond;
 mod responder;
 mod send_queue;
+mod send_store;
 pub(crate) mod transition;
 mod unreliable;
 mod xrc_target;
@@ -30,14 +31,16 @@ use verbs_api::{QpAttr, QpCap, QpState, QpType, RecvWr, SqSigType, Wc, WcStatus}
 
 use crate::integrity::Integrity;
 use crate::memory::Accessor;
+use crate::mutants::{Mutant, is_on};
 use crate::shared::Shared;
 use crate::{CqId, PdId, RxMeta, SendRequest, SrqId, Time};
 
 pub(crate) use link::{Link, PARTITION};
 pub(crate) use operation::Operation;
-pub(crate) use receive_queue::{ReceiveQueue, RecvWqe, Refusal as ReceiveRefusal};
+pub(crate) use receive_queue::{ReceivePools, ReceiveQueue, RecvWqe, Refusal as ReceiveRefusal};
 pub(crate) use receive_source::{Held, ReceiveSource};
 pub(crate) use send_queue::{Refusal as SendRefusal, SendQueue};
+pub(crate) use send_store::SendPools;
 pub(crate) use xrc_target::XrcTarget;
 
 use migration::Migration;
@@ -110,7 +113,7 @@ pub(crate) fn is_datagram(qp_type: QpType) -> bool {
 }
 
 impl Qp {
-    pub(crate) fn new(id: Identity, receives: ReceiveSource) -> Self {
+    pub(crate) fn new(id: Identity, send_queue: SendQueue, receives: ReceiveSource) -> Self {
         Qp {
             id,
             state: QpState::Reset,
@@ -122,7 +125,7 @@ impl Qp {
             migration: Migration::default(),
             integrity: Integrity::default(),
             memberships: 0,
-            send_queue: SendQueue::new(&id.cap, is_datagram(id.qp_type)),
+            send_queue,
             receives,
             requester: Requester::default(),
             responder: Responder::default(),
@@ -143,8 +146,9 @@ impl Qp {
     ) -> Result<(), SendRefusal> {
         let is_signaled =
             self.id.sq_sig == SqSigType::All || request.flags.contains(verbs_api::SendFlags::SIGNALED);
-        self.send_queue.push(request, op, is_signaled)?;
-        if matches!(self.state, QpState::Err | QpState::Sqe) {
+        self.send_queue
+            .push(&mut shared.sends, request, op, is_signaled)?;
+        if matches!(self.state, QpState::Err | QpState::Sqe) && !is_on(Mutant::SendInErrIsForgotten) {
             self.flush_send_queue(shared);
         } else {
             self.make_ready(shared);
@@ -153,8 +157,9 @@ impl Qp {
     }
 
     /// Forget the newest `count` send requests, as far as they have not begun.
-    pub(crate) fn withdraw_sends(&mut self, count: u64) {
-        self.send_queue.withdraw(count, self.requester.begun_end);
+    pub(crate) fn withdraw_sends(&mut self, shared: &mut Shared, count: u64) {
+        self.send_queue
+            .withdraw(&mut shared.sends, count, self.requester.begun_end);
     }
 
     /// Send requests that have packets under way.
@@ -177,7 +182,7 @@ impl Qp {
         request: &RecvWr<'_>,
     ) -> Result<(), ReceiveRefusal> {
         if let ReceiveSource::Own(queue) = &mut self.receives {
-            queue.push(request)?;
+            queue.push(&mut shared.receives, request)?;
         }
         if self.state == QpState::Err {
             self.flush_receives(shared);
@@ -192,10 +197,12 @@ impl Qp {
         (first != Time::MAX).then_some(first)
     }
 
-    /// Have [`Qp::handle_timeout`] called in time.
+    /// Have [`Qp::handle_timeout`] called in time, and not at all when nothing is due any more: to be looked at for
+    /// nothing costs one of many queue pairs as much as a message does, since it has left the caches by then.
     pub(crate) fn arm(&self, shared: &mut Shared) {
-        if let Some(deadline) = self.deadline() {
-            shared.timers.arm(self.id.slot, deadline);
+        match self.deadline() {
+            Some(deadline) => shared.timers.arm(self.id.slot, deadline),
+            None => shared.timers.disarm(self.id.slot),
         }
     }
 
@@ -233,9 +240,9 @@ impl Qp {
     }
 
     /// Whether READs or atomics wait in the send queue.
-    pub(crate) fn has_reads_queued(&self) -> bool {
+    pub(crate) fn has_reads_queued(&self, shared: &Shared) -> bool {
         (self.send_queue.head()..self.send_queue.tail())
-            .any(|number| self.send_queue.get(number).op.has_response())
+            .any(|number| self.send_queue.get(&shared.sends, number).op.has_response())
     }
 
     /// Whether it is one end of a connection.
@@ -354,8 +361,8 @@ impl Qp {
         for cq in [self.id.send_cq, self.id.recv_cq].into_iter().flatten() {
             shared.cqs.remove_completions_of(cq, self.id.qpn.value());
         }
-        self.send_queue.clear();
-        self.receives.clear();
+        self.send_queue.clear(&mut shared.sends);
+        self.receives.clear(shared);
         self.requester = Requester::default();
         self.responder = Responder::default();
         self.migration = Migration::default();
@@ -365,6 +372,13 @@ impl Qp {
         };
         self.state = QpState::Reset;
         shared.timers.disarm(self.id.slot);
+    }
+
+    /// It is gone: give back what was reserved for it.
+    pub(crate) fn release(&mut self, shared: &mut Shared) {
+        self.reset(shared);
+        self.send_queue.release(&mut shared.sends);
+        self.receives.release(shared);
     }
 
     /// Forget what the checksums of the peer's packets have shown.

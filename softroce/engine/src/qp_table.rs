@@ -6,6 +6,7 @@
 
 use roce_wire::Qpn;
 
+use crate::prefetch::prefetch;
 use crate::qp::Qp;
 
 const PAGE: usize = 256;
@@ -25,6 +26,8 @@ pub(crate) struct QpTable {
     /// Slot of queue pair 1, which no slice of the numbers has.
     gsi: Option<u32>,
     live: u32,
+    /// The slot that was asked for last: its queue pair is in the cache.
+    last: u32,
 }
 
 impl QpTable {
@@ -41,6 +44,7 @@ impl QpTable {
             free_slots: Vec::new(),
             gsi: None,
             live: 0,
+            last: ABSENT,
         }
     }
 
@@ -127,7 +131,11 @@ impl QpTable {
     /// The queue pair of this number.
     pub(crate) fn get_mut(&mut self, qpn: u32) -> Option<&mut Qp> {
         let slot = self.slot_of(qpn)?;
-        self.slots[slot as usize].as_deref_mut()
+        let qp = self.slots[slot as usize].as_deref_mut()?;
+        if std::mem::replace(&mut self.last, slot) != slot {
+            prefetch(qp);
+        }
+        Some(qp)
     }
 
     /// The queue pair in this slot.

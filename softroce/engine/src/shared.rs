@@ -11,6 +11,7 @@ use crate::failure::{Cause, Failure, Failures};
 use crate::judge::Judge;
 use crate::memory::Memory;
 use crate::pacer::Pacer;
+use crate::qp::{ReceivePools, SendPools};
 use crate::slot_list::SlotList;
 use crate::srq::{Level, SharedReceiveQueues};
 use crate::timer::Timers;
@@ -33,6 +34,9 @@ pub(crate) struct Shared {
     pub(crate) memory: Memory,
     pub(crate) cqs: CompletionQueues,
     pub(crate) srqs: SharedReceiveQueues,
+    /// Where the requests of all queues lie.
+    pub(crate) sends: SendPools,
+    pub(crate) receives: ReceivePools,
     pub(crate) counters: Counters,
     pub(crate) events: VecDeque<EngineEvent>,
     /// What to tell the driver about errors.

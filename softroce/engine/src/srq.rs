@@ -6,7 +6,7 @@
 
 use verbs_api::{Error, ErrorKind, RecvWr, Result, Sge, SrqAttr};
 
-use crate::qp::{ReceiveQueue, ReceiveRefusal, RecvWqe};
+use crate::qp::{ReceivePools, ReceiveQueue, ReceiveRefusal, RecvWqe};
 use crate::slots::SlotTable;
 use crate::{CqId, PdId, SrqId, XrcDomainId};
 
@@ -37,6 +37,7 @@ pub(crate) struct SharedReceiveQueue {
     pub(crate) pd: PdId,
     pub(crate) xrc: Option<XrcPart>,
     queue: ReceiveQueue,
+    max_sge: u32,
     /// 0 is off.
     limit: u32,
     /// Queue pairs that were created with it.
@@ -44,26 +45,42 @@ pub(crate) struct SharedReceiveQueue {
 }
 
 impl SharedReceiveQueue {
-    pub(crate) fn new(pd: PdId, attr: &SrqAttr, xrc: Option<XrcPart>) -> Self {
-        SharedReceiveQueue {
+    /// ENOMEM when there is no memory for so many requests.
+    pub(crate) fn new(
+        pools: &mut ReceivePools,
+        pd: PdId,
+        attr: &SrqAttr,
+        xrc: Option<XrcPart>,
+    ) -> Result<Self> {
+        Ok(SharedReceiveQueue {
             pd,
             xrc,
-            queue: ReceiveQueue::new(attr.max_wr, attr.max_sge),
+            queue: ReceiveQueue::new(pools, attr.max_wr, attr.max_sge)?,
+            max_sge: attr.max_sge,
             limit: attr.limit,
             users: 0,
-        }
+        })
     }
 
     pub(crate) fn attr(&self) -> SrqAttr {
         SrqAttr {
             max_wr: self.queue.depth(),
-            max_sge: self.queue.max_sge() as u32,
+            max_sge: self.max_sge,
             limit: self.limit,
         }
     }
 
-    pub(crate) fn post(&mut self, request: &RecvWr<'_>) -> Result<(), ReceiveRefusal> {
-        self.queue.push(request)
+    pub(crate) fn post(
+        &mut self,
+        pools: &mut ReceivePools,
+        request: &RecvWr<'_>,
+    ) -> Result<(), ReceiveRefusal> {
+        self.queue.push(pools, request)
+    }
+
+    /// It is gone: give back what was reserved for it.
+    pub(crate) fn release(&mut self, pools: &mut ReceivePools) {
+        self.queue.release(pools);
     }
 
     /// How many requests it holds.
@@ -72,13 +89,13 @@ impl SharedReceiveQueue {
     }
 
     /// The oldest request, which stays.
-    pub(crate) fn front(&self) -> Option<(RecvWqe, &[Sge])> {
-        self.queue.front()
+    pub(crate) fn front<'p>(&self, pools: &'p ReceivePools) -> Option<(RecvWqe, &'p [Sge])> {
+        self.queue.front(pools)
     }
 
     /// Drop the oldest request: whoever looked at it has it now.
-    pub(crate) fn advance(&mut self) -> Level {
-        self.queue.pop();
+    pub(crate) fn advance(&mut self, pools: &mut ReceivePools) -> Level {
+        self.queue.pop(pools);
         if self.queue.len() < self.limit {
             self.limit = 0;
             return Level::LimitReached;
@@ -87,8 +104,13 @@ impl SharedReceiveQueue {
     }
 
     /// Change size and limit. EINVAL, and nothing changed, when what is queued does not fit or the limit is above the
-    /// size.
-    pub(crate) fn modify(&mut self, max_wr: Option<u32>, limit: Option<u32>) -> Result<()> {
+    /// size; ENOMEM likewise when there is no memory for that.
+    pub(crate) fn modify(
+        &mut self,
+        pools: &mut ReceivePools,
+        max_wr: Option<u32>,
+        limit: Option<u32>,
+    ) -> Result<()> {
         let depth = max_wr.unwrap_or(self.queue.depth());
         let queued = self.queue.len();
         if depth < queued {
@@ -104,7 +126,7 @@ impl SharedReceiveQueue {
             )));
         }
         if depth != self.queue.depth() {
-            self.queue.resize(depth);
+            self.queue.resize(pools, depth)?;
         }
         self.limit = armed;
         Ok(())
@@ -147,13 +169,16 @@ impl SharedReceiveQueues {
     /// Store a queue: its id and its number. ENOMEM at the device's limit.
     pub(crate) fn insert(&mut self, queue: SharedReceiveQueue) -> Result<(SrqId, u32)> {
         let limit = self.limit();
-        let id = self.queues.insert(queue).map_err(|_| {
-            Error::new(
-                ErrorKind::NoMemory,
-                format!("all {limit} shared receive queues are in use"),
-            )
-        })?;
+        let id = self.queues.insert(queue).map_err(|_| full(limit))?;
         Ok((SrqId(id), self.first_number + self.queues.place(id)))
+    }
+
+    /// ENOMEM at the device's limit.
+    pub(crate) fn check_room(&self) -> Result<()> {
+        if self.len() == self.queues.limit() {
+            return Err(full(self.limit()));
+        }
+        Ok(())
     }
 
     /// Take a queue out. EBUSY while a queue pair uses it.
@@ -211,6 +236,13 @@ impl SharedReceiveQueues {
     }
 }
 
+fn full(limit: u32) -> Error {
+    Error::new(
+        ErrorKind::NoMemory,
+        format!("all {limit} shared receive queues are in use"),
+    )
+}
+
 fn unknown(srq: SrqId) -> Error {
     Error::invalid(format!(
         "there is no shared receive queue {:#x} (destroyed already, or of another device)",
@@ -228,7 +260,7 @@ mod tests {
             max_sge: 1,
             limit: 0,
         };
-        SharedReceiveQueue::new(PdId(0), &attr, None)
+        SharedReceiveQueue::new(&mut ReceivePools::new(), PdId(0), &attr, None).unwrap()
     }
 
     #[test]

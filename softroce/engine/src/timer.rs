@@ -1,7 +1,7 @@
 //! Deadlines of queue pairs: an indexed binary heap with at most one entry a queue pair.
 //!
 //! Lazy: an entry may be earlier than what its queue pair wants by now (acknowledgements push deadlines back all the
-//! time); its owner then looks again and arms anew. It is never later. Nothing allocates but [`Timers::reserve`].
+//! time); its owner then looks again and arms anew. It is never later. Who wants nothing any more has no entry. Nothing allocates but [`Timers::reserve`].
 
 use crate::Time;
 

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 
 use roce_wire::frame::Frame;
 use roce_wire::ip::{Ip, Ipv4, Ipv6};
-use roce_wire::pcap::{LinkType, NgWriter};
+use roce_wire::pcap::{Direction, LinkType, NgWriter};
 use roce_wire::udp::Udp;
 
 use crate::trace::Sent;
 
-/// Write packets with their IP and UDP headers, lost ones too, which say so in their comment.
+/// Write packets with their IP and UDP headers, lost and forged ones too, which say so in their comment.
 pub(crate) fn write<'a>(packets: impl Iterator<Item = &'a Sent>, output: impl io::Write) -> io::Result<()> {
     let mut writer = NgWriter::new(output, LinkType::RawIp)?;
     let mut frame = Vec::new();
@@ -30,7 +30,12 @@ pub(crate) fn write<'a>(packets: impl Iterator<Item = &'a Sent>, output: impl io
         parts
             .emit(&mut frame)
             .map_err(|error| io::Error::other(format!("a packet cannot be written: {error}")))?;
-        writer.write(sent.at.as_nanos(), &frame, sent.lost.then_some("lost on the way"))?;
+        let comment = match (sent.lost, sent.forged) {
+            (true, _) => Some("lost on the way"),
+            (false, true) => Some("forged"),
+            (false, false) => None,
+        };
+        writer.write_directed(sent.at.as_nanos(), &frame, Some(Direction::Outbound), comment)?;
     }
     writer.flush()
 }

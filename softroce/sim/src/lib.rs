@@ -27,6 +27,8 @@ pub use fabric::SimFabric;
 pub use link::{Fate, Link, Rule, Transit};
 pub use network::NetworkCounters;
 pub use softroce_engine::Time;
+#[cfg(feature = "mutations")]
+pub use softroce_engine::{Mutant, choose_mutant};
 pub use softroce_faults::{Random, Rules};
 pub use trace::Sent;
 pub use world::{Activity, Stuck, World};

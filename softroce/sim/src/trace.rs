@@ -24,6 +24,8 @@ pub struct Sent {
     pub transmission: u32,
     /// Whether it was lost on the way, by rule or by chance.
     pub lost: bool,
+    /// Whether it was forged: no device sent it.
+    pub forged: bool,
     /// BTH to ICRC, as sent.
     pub bytes: Arc<[u8]>,
 }
@@ -50,8 +52,11 @@ impl Default for Trace {
 }
 
 impl Trace {
+    /// Forged packets are no part of the hash: it tells what the devices did.
     pub(crate) fn push(&mut self, sent: Sent) {
-        self.absorb(&sent);
+        if !sent.forged {
+            self.absorb(&sent);
+        }
         self.kept_bytes += sent.bytes.len();
         self.packets.push_back(sent);
         while self.kept_bytes > KEPT_BYTES {
@@ -67,11 +72,16 @@ impl Trace {
         self.packets.iter()
     }
 
-    /// Those from number `first` on, as far as they are kept, and the number behind the last one.
+    /// Those that devices sent from number `first` on, as far as they are kept, and the number behind the last one.
     pub(crate) fn since(&self, first: u64) -> (Vec<Sent>, u64) {
         let skip = first.saturating_sub(self.gone) as usize;
         (
-            self.packets.iter().skip(skip).cloned().collect(),
+            self.packets
+                .iter()
+                .skip(skip)
+                .filter(|sent| !sent.forged)
+                .cloned()
+                .collect(),
             self.gone + self.packets.len() as u64,
         )
     }

@@ -258,7 +258,7 @@ impl World {
         self.inject(from, to, &bytes);
     }
 
-    /// The packets sent from number `first` on, and the number to go on with.
+    /// The packets that devices sent from number `first` on, and the number to go on with.
     pub fn sent_since(&self, first: u64) -> (Vec<Sent>, u64) {
         self.network.lock().trace.since(first)
     }
@@ -274,7 +274,7 @@ impl World {
         self.network.lock().trace.hash()
     }
 
-    /// Write the packets sent (the last 64 MiB of them) as pcapng.
+    /// Write the packets sent, forged ones too (the last 64 MiB of them), as pcapng.
     pub fn write_capture(&self, output: impl io::Write) -> io::Result<()> {
         capture::write(self.network.lock().trace.packets(), output)
     }

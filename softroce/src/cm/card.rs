@@ -100,6 +100,23 @@ impl Card {
         acted
     }
 
+    /// The process ends: all connections do. What is lost of that is not sent again. True when there were any.
+    pub(crate) fn part_with_peers(&mut self, now: Time) -> bool {
+        let was_connected = self.cm.agent.connection_count() > 0;
+        self.cm.agent.leave(now);
+        self.manage(now);
+        was_connected
+    }
+
+    /// The process ends. What it has just sent to another on its own address may lie in its own socket, and would end
+    /// with it.
+    pub(crate) fn pass_on_the_rest(&mut self) {
+        const ROUNDS: usize = 4;
+        for _ in 0..ROUNDS {
+            self.fabric.recv(&mut |_, _| {});
+        }
+    }
+
     /// When the card next wants attention even if nothing arrives.
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let (engine, agent) = (self.engine.poll_timeout(), self.cm.agent.poll_timeout());

@@ -159,7 +159,12 @@ fn a_port_has_one_holder_on_an_address_and_is_free_at_once_when_that_goes() {
     let datagrams = two.cm.create_id(CmPortSpace::Udp, 0).unwrap();
     datagrams.bind_addr(at(address, 7475)).unwrap();
     drop(held);
-    id.bind_addr(at(address, 7475)).unwrap();
+    // At once, but for a process that another test is starting at this moment: between fork and exec it has all that
+    // this one had.
+    let deadline = std::time::Instant::now() + Duration::from_secs(2);
+    while let Err(error) = id.bind_addr(at(address, 7475)) {
+        assert!(std::time::Instant::now() < deadline, "{error}");
+    }
     // An address of nobody's here.
     assert_eq!(
         one.id()
@@ -358,4 +363,114 @@ fn the_end_of_an_id_is_the_end_of_its_connection() {
     drop(b);
     let client = Side::on(address);
     let (_a, _b) = connect(&client, &server, at(address, 7481));
+}
+
+/// Tells this program to be a server process at this address.
+const SERVER_VARIABLE: &str = "SOFTROCE_TEST_CM_SERVER";
+
+/// Not a test: what the server processes run.
+#[test]
+fn a_server_process() {
+    let Ok(address) = std::env::var(SERVER_VARIABLE) else {
+        return;
+    };
+    let address: SocketAddr = address.parse().unwrap();
+    let side = Side::on(address.ip());
+    let _listener = side.listen(address);
+    // The harness has begun the line already.
+    println!("\nlistening");
+    let mut ends = Vec::new();
+    while let Some(mut event) = side.cm.wait(None).unwrap() {
+        if let Some(request) = event.request.take() {
+            let end = End::new(request);
+            end.receive_some(8);
+            end.id.accept(None).unwrap();
+            ends.push(end);
+        }
+    }
+}
+
+fn server_process(at: SocketAddr) -> std::process::Child {
+    use std::io::BufRead;
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_server_process", "--nocapture"])
+        .env(SERVER_VARIABLE, at.to_string())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut lines = output.lines().map_while(Result::ok);
+    assert!(lines.any(|line| line == "listening"), "the server starts");
+    child
+}
+
+/// Tells this program to connect there, and end.
+const CLIENT_VARIABLE: &str = "SOFTROCE_TEST_CM_CLIENT";
+
+/// Not a test: what the client process runs.
+#[test]
+fn a_client_process() {
+    let Ok(address) = std::env::var(CLIENT_VARIABLE) else {
+        return;
+    };
+    let address: SocketAddr = address.parse().unwrap();
+    let side = Side::on(address.ip());
+    let end = End::new(side.resolved(address));
+    end.id.connect(&offer(&[])).unwrap();
+    side.expect(K::Established);
+    std::process::exit(0);
+}
+
+#[test]
+fn a_program_that_ends_without_a_word_has_parted_with_its_peers() {
+    let address = at(fresh_address(), 7492);
+    let server = Side::on(address.ip());
+    let _listener = server.listen(address);
+    let mut client = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_client_process", "--nocapture"])
+        .env(CLIENT_VARIABLE, address.to_string())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let end = End::new(server.expect(K::ConnectRequest).request.take().unwrap());
+    end.id.accept(None).unwrap();
+    server.expect(K::Established);
+    server.expect(K::Disconnected);
+    assert!(client.wait().unwrap().success());
+}
+
+#[test]
+fn a_server_that_is_killed_frees_its_port_at_once_and_disturbs_nobody() {
+    let address = fresh_address();
+    let (first, second) = (at(address, 7490), at(address, 7491));
+    let [mut victim, mut other] = [first, second].map(server_process);
+    let clients: Vec<_> = [first, second, first, second]
+        .into_iter()
+        .map(|to| {
+            let side = Side::on(address);
+            let end = End::new(side.resolved(to));
+            end.id.connect(&offer(&[])).unwrap();
+            side.expect(K::Established);
+            end.say(b"hello");
+            (side, end)
+        })
+        .collect();
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    // Its port is free, for a process that was there before, and requests find their new listener.
+    let heir = Side::on(address);
+    let _listener = heir.listen(first);
+    let client = Side::on(address);
+    let (mut a, mut b) = connect(&client, &heir, first);
+    a.talk(&mut b, b"in its place");
+    for (_, end) in clients.iter().skip(1).step_by(2) {
+        end.say(b"still here");
+    }
+    let late = Side::on(address);
+    let end = End::new(late.resolved(second));
+    end.id.connect(&offer(&[])).unwrap();
+    late.expect(K::Established);
+    end.say(b"me too");
+    other.kill().unwrap();
+    other.wait().unwrap();
 }

@@ -185,6 +185,17 @@ impl End {
         self.completion();
     }
 
+    pub fn receive_some(&self, count: usize) {
+        for _ in 0..count {
+            self.receive();
+        }
+    }
+
+    /// Send a message to whoever is there, which must acknowledge it.
+    pub fn say(&self, bytes: &[u8]) {
+        self.send(SendOp::Send { imm: None }, bytes);
+    }
+
     /// Send a message to the other, which must get it.
     pub fn talk(&mut self, to: &mut End, bytes: &[u8]) {
         to.receive();

@@ -134,6 +134,9 @@ enum Part {
         /// Both ends: numbers of queue pairs, ascending
         #[arg(long, value_delimiter = ',', default_value = "1,10,100,1000,10000")]
         counts: Vec<usize>,
+        /// Both ends: requests that a queue holds, and small messages that are posted together
+        #[arg(long, default_value_t = 16)]
+        depth: u32,
     },
 }
 
@@ -264,7 +267,13 @@ fn play<P: Provider>(
             group::lead(provider, &mut lines, *group, *count)
         }
         (Part::Group { .. }, Role::Caller) => group::follow(provider, line),
-        (Part::Scale { counts, .. }, role) => scale::play(provider, line, role, counts),
+        (Part::Scale { counts, depth, .. }, role) => {
+            let plan = scale::Plan {
+                counts,
+                depth: *depth,
+            };
+            scale::play(provider, line, role, plan)
+        }
     }?;
     found["counters"] = counters();
     println!("{found}");

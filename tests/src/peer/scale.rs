@@ -12,10 +12,8 @@ use crate::peer::{End, Line, Path, Role};
 const SMALL: usize = 8;
 /// Bytes of a large one.
 const LARGE: usize = 64 << 10;
-/// Small messages that are posted together, when they are not sent one by one.
-const BURST: usize = 16;
+/// Large messages that are posted together.
 const LARGE_BURST: usize = 16;
-const DEPTH: u32 = 16;
 const PATH: Path = Path {
     timeout: 16,
     retry_cnt: 7,
@@ -34,15 +32,21 @@ const SOURCE: usize = 0;
 const ARRIVAL: usize = LARGE;
 const LENGTH: usize = 2 * LARGE;
 
-/// The numbers of queue pairs to measure with, ascending.
-pub type Counts<'a> = &'a [usize];
+/// What to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// The numbers of queue pairs to measure with, ascending.
+    pub counts: &'a [usize],
+    /// Requests that a queue holds, and small messages that are posted together when they are not sent one by one.
+    pub depth: u32,
+}
 
 /// The end that answers.
-pub fn serve<P: Provider>(provider: &P, line: &mut Line, counts: Counts<'_>) -> Result<Value> {
-    let mut end = open(provider, counts)?;
+pub fn serve<P: Provider>(provider: &P, line: &mut Line, plan: Plan<'_>) -> Result<Value> {
+    let mut end = open(provider, plan)?;
     let mut connected = 0;
-    for &count in counts {
-        grow(&mut end, line, (connected, count))?;
+    for &count in plan.counts {
+        grow(&mut end, line, (connected, count), plan.depth)?;
         connected = count;
         for _ in 0..REPEATS {
             // Alternate: one by one, then until the last of a burst.
@@ -58,47 +62,60 @@ pub fn serve<P: Provider>(provider: &P, line: &mut Line, counts: Counts<'_>) -> 
 }
 
 /// The end that measures; prints a table as it goes.
-pub fn measure<P: Provider>(provider: &P, line: &mut Line, counts: Counts<'_>) -> Result<Value> {
-    let mut end = open(provider, counts)?;
+pub fn measure<P: Provider>(provider: &P, line: &mut Line, plan: Plan<'_>) -> Result<Value> {
+    let mut end = open(provider, plan)?;
+    let burst_of = plan.depth as usize;
+    let large_burst = LARGE_BURST.min(burst_of);
     println!(
-        "queue pairs | one by one: half round trip, ns | bursts of {BURST}: ns a message | one busy, the others idle: half round trip, ns | Gbit/s of 64 KiB WRITEs"
+        "queue pairs | one by one: half round trip, ns | bursts of {burst_of}: ns a message | one busy, the others idle: half round trip, ns | bursts, ns a message | Gbit/s of 64 KiB WRITEs"
     );
     let (mut rows, mut connected) = (Vec::new(), 0);
-    for &count in counts {
-        grow(&mut end, line, (connected, count))?;
+    for &count in plan.counts {
+        grow(&mut end, line, (connected, count), plan.depth)?;
         connected = count;
-        let (mut alternate, mut burst) = (u64::MAX, u64::MAX);
+        let (mut alternate, mut burst, mut busy_burst) = (u64::MAX, u64::MAX, u64::MAX);
         for _ in 0..REPEATS {
             alternate = alternate.min(one_by_one(&mut end, count)?);
-            burst = burst.min(bursts(&end, count, (SMALL, BURST))?);
+            // In turns, so that a machine that is faster now and slower then changes no ratio.
+            burst = burst.min(bursts(&end, count, (SMALL, burst_of))?);
+            busy_burst = busy_burst.min(bursts(&end, 1, (SMALL, burst_of))?);
             say_done(&mut end)?;
         }
         let (mut busy, mut large) = (u64::MAX, u64::MAX);
         for _ in 0..REPEATS {
             busy = busy.min(one_by_one(&mut end, 1)?);
-            large = large.min(bursts(&end, 1, (LARGE, LARGE_BURST))?);
+            large = large.min(bursts(&end, 1, (LARGE, large_burst))?);
             say_done(&mut end)?;
         }
         let gbits = 8.0 * LARGE as f64 / large as f64;
-        println!("{count:>11} | {alternate:>6} | {burst:>6} | {busy:>6} | {gbits:>6.1}");
+        println!("{count:>11} | {alternate:>6} | {burst:>6} | {busy:>6} | {busy_burst:>6} | {gbits:>6.1}");
         rows.push(json!({
             "qps": count, "half_round_trip_ns": alternate, "burst_ns": burst,
-            "busy_half_round_trip_ns": busy, "busy_gbits": gbits,
+            "busy_half_round_trip_ns": busy, "busy_burst_ns": busy_burst, "busy_gbits": gbits,
         }));
     }
     Ok(json!({ "rows": rows }))
 }
 
-fn open<P: Provider>(provider: &P, counts: Counts<'_>) -> Result<End<P>> {
-    let most = counts.last().copied().unwrap_or(0);
+fn open<P: Provider>(provider: &P, plan: Plan<'_>) -> Result<End<P>> {
+    let most = plan.counts.last().copied().unwrap_or(0);
     // At most: all receives, and requests on their way.
-    End::without_qps(provider, u32::try_from(2 * most + 4 * BURST)?, LENGTH)
+    End::without_qps(
+        provider,
+        u32::try_from(2 * most)? + 4 * plan.depth.max(LARGE_BURST as u32),
+        LENGTH,
+    )
 }
 
 /// From so many queue pairs to so many, each with a receive.
-fn grow<P: Provider>(end: &mut End<P>, line: &mut Line, (from, to): (usize, usize)) -> Result<()> {
+fn grow<P: Provider>(
+    end: &mut End<P>,
+    line: &mut Line,
+    (from, to): (usize, usize),
+    depth: u32,
+) -> Result<()> {
     ensure!(from < to, "numbers of queue pairs must ascend");
-    end.add_qps(to - from, DEPTH)?;
+    end.add_qps(to - from, depth)?;
     for qp in from..to {
         end.post_recv(qp, qp as u64, ARRIVAL, SMALL)?;
     }
@@ -216,9 +233,9 @@ fn check(wc: &Wc) -> Result<()> {
 }
 
 /// Plays either end.
-pub fn play<P: Provider>(provider: &P, line: &mut Line, role: Role, counts: Counts<'_>) -> Result<Value> {
+pub fn play<P: Provider>(provider: &P, line: &mut Line, role: Role, plan: Plan<'_>) -> Result<Value> {
     match role {
-        Role::Listener => serve(provider, line, counts),
-        Role::Caller => measure(provider, line, counts),
+        Role::Listener => serve(provider, line, plan),
+        Role::Caller => measure(provider, line, plan),
     }
 }

@@ -4,18 +4,27 @@ use std::io::{self, Write};
 use std::ops::Range;
 
 use super::classic::{ByteOrder, packet_len};
-use super::{Found, LinkType, MAX_INTERFACES, MAX_PACKET_LEN, ReadError};
+use super::{Direction, Found, LinkType, MAX_INTERFACES, MAX_PACKET_LEN, ReadError};
 
 /// A section header; reads the same in both byte orders.
 pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 pub(super) const INTERFACE_DESCRIPTION: u32 = 1;
 pub(super) const SIMPLE_PACKET: u32 = 3;
+pub(super) const INTERFACE_STATISTICS: u32 = 5;
 pub(super) const ENHANCED_PACKET: u32 = 6;
 /// Type and length in front of a block, length after it.
 pub(super) const BLOCK_OVERHEAD: u32 = 12;
 
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 const OPTION_COMMENT: u16 = 1;
+/// Of a packet: the lowest two bits are its direction.
+const OPTION_FLAGS: u16 = 2;
+/// Of a packet: how many were lost since the one before it.
+const OPTION_DROP_COUNT: u16 = 4;
+/// Of statistics: what the interface has dropped.
+const OPTION_INTERFACE_DROPS: u16 = 5;
+/// Of statistics: what the operating system has dropped.
+const OPTION_SYSTEM_DROPS: u16 = 7;
 const OPTION_TIMESTAMP_RESOLUTION: u16 = 9;
 const OPTION_TIMESTAMP_OFFSET: u16 = 14;
 const NANOSECONDS: u8 = 9;
@@ -35,6 +44,8 @@ struct Interface {
     /// Bit 7: a power of two, else of ten; the other bits: the negative exponent of the unit in seconds.
     resolution: u8,
     offset_s: i64,
+    /// Packets lost so far, as the last statistics say.
+    dropped: u64,
 }
 
 impl Section {
@@ -69,6 +80,7 @@ impl Section {
             snap_len: self.order.u32_at(body, 4),
             resolution: 6,
             offset_s: 0,
+            dropped: 0,
         };
         for (code, value) in self.options(body, 8) {
             match (code, &body[value]) {
@@ -96,15 +108,23 @@ impl Section {
         let captured_len = checked_packet_len(field(3), offset)?;
         need("enhanced packet", offset, body, FIXED + captured_len)?;
         let options_at = FIXED + captured_len.next_multiple_of(4);
-        let comment = self
-            .options(body, options_at)
-            .find(|(code, _)| *code == OPTION_COMMENT);
+        let (mut comment, mut direction, mut dropped_before) = (None, None, 0);
+        for (code, value) in self.options(body, options_at) {
+            match (code, &body[value.clone()]) {
+                (OPTION_COMMENT, _) if comment.is_none() => comment = Some(value),
+                (OPTION_FLAGS, &[a, b, c, d]) => direction = direction_of(self.order.u32([a, b, c, d])),
+                (OPTION_DROP_COUNT, bytes) => dropped_before = self.u64_of(bytes),
+                _ => {}
+            }
+        }
         Ok(Found {
             link_type: interface.link_type,
             timestamp_ns: Some(interface.timestamp_ns(u64::from(field(1)) << 32 | u64::from(field(2)))),
             original_len: field(4),
             data: FIXED..FIXED + captured_len,
-            comment: comment.map(|(_, value)| value),
+            direction,
+            dropped_before,
+            comment,
         })
     }
 
@@ -127,8 +147,44 @@ impl Section {
             timestamp_ns: None,
             original_len,
             data: FIXED..FIXED + captured_len,
+            direction: None,
+            dropped_before: 0,
             comment: None,
         })
+    }
+
+    /// Takes the body of an interface's statistics. They say nothing that the packets depend on, so what makes no
+    /// sense is passed over.
+    pub(super) fn take_statistics(&mut self, body: &[u8]) {
+        const FIXED: usize = 12;
+        if body.len() < FIXED {
+            return;
+        }
+        let drops = self
+            .options(body, FIXED)
+            .filter(|(code, _)| matches!(*code, OPTION_INTERFACE_DROPS | OPTION_SYSTEM_DROPS))
+            .fold(0_u64, |sum, (_, value)| {
+                sum.saturating_add(self.u64_of(&body[value]))
+            });
+        let index = self.order.u32_at(body, 0) as usize;
+        if let Some(interface) = self.interfaces.get_mut(index) {
+            interface.dropped = interface.dropped.max(drops);
+        }
+    }
+
+    /// What the statistics of all interfaces say was lost.
+    pub(super) fn dropped(&self) -> u64 {
+        let drops = self.interfaces.iter().map(|interface| interface.dropped);
+        drops.fold(0, u64::saturating_add)
+    }
+
+    /// A number of eight bytes; 0 where there are not so many.
+    fn u64_of(&self, bytes: &[u8]) -> u64 {
+        match (<[u8; 8]>::try_from(bytes), self.order) {
+            (Ok(bytes), ByteOrder::Little) => u64::from_le_bytes(bytes),
+            (Ok(bytes), ByteOrder::Big) => u64::from_be_bytes(bytes),
+            (Err(_), _) => 0,
+        }
     }
 
     fn interface(&self, index: u32, offset: u64) -> Result<&Interface, ReadError> {
@@ -173,6 +229,18 @@ impl Interface {
         };
         let nanos = nanos as i128 + i128::from(self.offset_s) * 1_000_000_000;
         u64::try_from(nanos.max(0)).unwrap_or(u64::MAX)
+    }
+}
+
+const INBOUND: u32 = 1;
+const OUTBOUND: u32 = 2;
+
+/// The direction in the flags of a packet.
+const fn direction_of(flags: u32) -> Option<Direction> {
+    match flags & 3 {
+        INBOUND => Some(Direction::Inbound),
+        OUTBOUND => Some(Direction::Outbound),
+        _ => None,
     }
 }
 
@@ -239,42 +307,70 @@ impl<W: Write> NgWriter<W> {
     /// # Errors
     /// Those of the output; a packet longer than [`MAX_PACKET_LEN`], a comment longer than 65,535 bytes.
     pub fn write(&mut self, timestamp_ns: u64, data: &[u8], comment: Option<&str>) -> io::Result<()> {
+        self.write_directed(timestamp_ns, data, None, comment)
+    }
+
+    /// As [`write`](Self::write), with the direction of the packet.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_directed(
+        &mut self,
+        timestamp_ns: u64,
+        data: &[u8],
+        direction: Option<Direction>,
+        comment: Option<&str>,
+    ) -> io::Result<()> {
         const PAD: [u8; 3] = [0; 3];
         let len = packet_len(data)?.to_le_bytes();
         let interface = [0; 4];
         let high = ((timestamp_ns >> 32) as u32).to_le_bytes();
         let low = (timestamp_ns as u32).to_le_bytes();
         let pad = |len: usize| &PAD[..len.next_multiple_of(4) - len];
-        let fixed: [&[u8]; 7] = [&interface, &high, &low, &len, &len, data, pad(data.len())];
-        let Some(comment) = comment else {
-            return write_block(&mut self.output, ENHANCED_PACKET, &fixed);
+        let flags = match direction {
+            None => None,
+            Some(Direction::Inbound) => Some(INBOUND.to_le_bytes()),
+            Some(Direction::Outbound) => Some(OUTBOUND.to_le_bytes()),
         };
-        let Ok(comment_len) = u16::try_from(comment.len()) else {
+        let text = comment.unwrap_or_default().as_bytes();
+        let Ok(comment_len) = u16::try_from(text.len()) else {
             let message = format!(
                 "a comment of {} bytes is too long for a capture (65535)",
-                comment.len()
+                text.len()
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         };
-        let [f0, f1, f2, f3, f4, f5, f6] = fixed;
-        let [code, len] = [OPTION_COMMENT.to_le_bytes(), comment_len.to_le_bytes()];
-        let end_of_options = [0; 4];
-        let comment = comment.as_bytes();
-        let parts = [
-            f0,
-            f1,
-            f2,
-            f3,
-            f4,
-            f5,
-            f6,
-            &code,
-            &len,
-            comment,
-            pad(comment.len()),
-            &end_of_options,
+        let heads = [
+            option_head(OPTION_FLAGS, 4),
+            option_head(OPTION_COMMENT, comment_len),
         ];
-        write_block(&mut self.output, ENHANCED_PACKET, &parts)
+        let end_of_options = [0; 4];
+        let [flags_head, flags]: [&[u8]; 2] = match &flags {
+            None => [&[]; 2],
+            Some(flags) => [&heads[0], flags],
+        };
+        let comment_head: &[u8] = if comment.is_some() { &heads[1] } else { &[] };
+        let has_options = comment.is_some() || !flags.is_empty();
+        let end: &[u8] = if has_options { &end_of_options } else { &[] };
+        write_block(
+            &mut self.output,
+            ENHANCED_PACKET,
+            &[
+                &interface,
+                &high,
+                &low,
+                &len,
+                &len,
+                data,
+                pad(data.len()),
+                flags_head,
+                flags,
+                comment_head,
+                text,
+                pad(text.len()),
+                end,
+            ],
+        )
     }
 
     /// Passes everything written on to its destination.
@@ -289,6 +385,12 @@ impl<W: Write> NgWriter<W> {
     pub fn into_inner(self) -> W {
         self.output
     }
+}
+
+/// The code of an option and the length of its value.
+fn option_head(code: u16, len: u16) -> [u8; 4] {
+    let ([a, b], [c, d]) = (code.to_le_bytes(), len.to_le_bytes());
+    [a, b, c, d]
 }
 
 /// Writes a block whose body is `parts` in a row, together a multiple of four bytes long.

@@ -13,6 +13,8 @@ pub struct Reader<R> {
     source: Source<R>,
     format: Format,
     skipped_blocks: u64,
+    /// Drops that packets report, and those of the statistics of sections that have ended.
+    dropped: u64,
     has_ended: bool,
 }
 
@@ -54,6 +56,7 @@ impl<R: Read> Reader<R> {
             source,
             format,
             skipped_blocks: 0,
+            dropped: 0,
             has_ended: false,
         })
     }
@@ -68,8 +71,16 @@ impl<R: Read> Reader<R> {
         }
         let found = match &mut self.format {
             Format::Classic(file) => next_classic(&mut self.source, file),
-            Format::Ng(section) => next_ng(&mut self.source, section, &mut self.skipped_blocks),
+            Format::Ng(section) => next_ng(
+                &mut self.source,
+                section,
+                &mut self.skipped_blocks,
+                &mut self.dropped,
+            ),
         };
+        if let Ok(Some(found)) = &found {
+            self.dropped = self.dropped.saturating_add(found.dropped_before);
+        }
         self.has_ended = !matches!(found, Ok(Some(_)));
         let buffer = &self.source.buffer;
         Ok(found?.map(|found| Record {
@@ -77,6 +88,7 @@ impl<R: Read> Reader<R> {
             timestamp_ns: found.timestamp_ns,
             original_len: found.original_len,
             data: &buffer[found.data],
+            direction: found.direction,
             comment: found
                 .comment
                 .and_then(|comment| std::str::from_utf8(&buffer[comment]).ok()),
@@ -87,6 +99,15 @@ impl<R: Read> Reader<R> {
     /// headers aside.
     pub const fn skipped_blocks(&self) -> u64 {
         self.skipped_blocks
+    }
+
+    /// How many packets the capture itself has lost, as far as the part read so far says: pcapng may count them in
+    /// statistics of each interface, which stand at the end, and before each packet. Classic pcap never says.
+    pub fn dropped(&self) -> u64 {
+        match &self.format {
+            Format::Classic(_) => 0,
+            Format::Ng(section) => self.dropped.saturating_add(section.dropped()),
+        }
     }
 }
 
@@ -104,6 +125,8 @@ fn next_classic<R: Read>(source: &mut Source<R>, file: &FileHeader) -> Result<Op
         timestamp_ns: Some(header.timestamp_ns),
         original_len: header.original_len,
         data: 0..len,
+        direction: None,
+        dropped_before: 0,
         comment: None,
     }))
 }
@@ -112,6 +135,7 @@ fn next_ng<R: Read>(
     source: &mut Source<R>,
     section: &mut Section,
     skipped_blocks: &mut u64,
+    dropped: &mut u64,
 ) -> Result<Option<Found>, ReadError> {
     loop {
         let offset = source.offset;
@@ -120,6 +144,7 @@ fn next_ng<R: Read>(
             return Ok(None);
         }
         if u32::from_le_bytes(block_type) == ng::SECTION_HEADER {
+            *dropped = dropped.saturating_add(section.dropped());
             *section = read_section(source, offset)?;
             continue;
         }
@@ -155,6 +180,12 @@ fn next_block<R: Read>(
         ng::SIMPLE_PACKET => {
             source.read_to_buffer(body_len, "simple packet", offset)?;
             Some(section.simple_packet(&source.buffer, offset)?)
+        }
+        ng::INTERFACE_STATISTICS if body_len <= super::MAX_BLOCK_LEN => {
+            source.read_to_buffer(body_len, "interface statistics", offset)?;
+            section.take_statistics(&source.buffer);
+            *skipped_blocks += 1;
+            None
         }
         _ => {
             source.skip(body_len, offset)?;

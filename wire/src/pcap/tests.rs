@@ -209,6 +209,64 @@ fn what_is_written_is_read_again() {
 }
 
 #[test]
+fn the_direction_of_a_packet_is_written_and_read_again() {
+    let directions = [Some(Direction::Inbound), None, Some(Direction::Outbound)];
+    let mut writer = NgWriter::new(Vec::new(), LinkType::RawIp).unwrap();
+    for direction in directions {
+        writer.write_directed(1, b"abc", direction, Some("way")).unwrap();
+        writer.write_directed(2, b"abcd", direction, None).unwrap();
+    }
+    let file = writer.into_inner();
+    let mut reader = Reader::new(&file[..]).unwrap();
+    for direction in directions {
+        for comment in [Some("way"), None] {
+            let record = reader.next_record().unwrap().expect("six packets");
+            assert_eq!((record.direction, record.comment), (direction, comment));
+        }
+    }
+    assert!(reader.next_record().unwrap().is_none());
+    assert_eq!(reader.dropped(), 0);
+}
+
+#[test]
+fn drops_of_statistics_and_packets_are_added_up_over_interfaces_and_sections() {
+    for order in [Order::Little, Order::Big] {
+        let number = |value: u64| match order {
+            Order::Little => value.to_le_bytes(),
+            Order::Big => value.to_be_bytes(),
+        };
+        let statistics = |interface: u32, dropped: u64, by_system: u64| {
+            let mut body = order.words(&[interface, 0, 0]);
+            body.extend(order.option(5, &number(dropped)));
+            body.extend(order.option(7, &number(by_system)));
+            order.block(5, &body)
+        };
+        let file = [
+            order.section(),
+            order.interface(1, 0, &[]),
+            order.interface(1, 0, &[]),
+            statistics(0, 1, 2),
+            // The counts are totals: the last one holds.
+            statistics(0, 4, 2),
+            statistics(1, 10, 0),
+            // Of no interface, and too short.
+            statistics(7, 1000, 0),
+            order.block(5, &[0; 8]),
+            order.packet(0, 1, b"x", &order.option(4, &number(100))),
+            order.section(),
+            order.interface(1, 0, &[]),
+            statistics(0, 0, 1000),
+        ]
+        .concat();
+        let mut reader = Reader::new(&file[..]).unwrap();
+        assert!(reader.next_record().unwrap().is_some());
+        assert_eq!(reader.dropped(), 116);
+        assert!(reader.next_record().unwrap().is_none());
+        assert_eq!(reader.dropped(), 1116);
+    }
+}
+
+#[test]
 fn what_is_no_capture_is_named_so() {
     assert_eq!(
         error(b"\x7fELF...."),

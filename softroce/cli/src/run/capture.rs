@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use roce_wire::frame;
-use roce_wire::pcap::{LinkType, NgWriter, Reader};
+use roce_wire::pcap::{Direction, LinkType, NgWriter, Reader};
 use softroce::journal::Place;
 
 /// Packets of all processes that are put together, bytes. The files of those that wrote last go first.
@@ -56,7 +56,7 @@ pub(super) fn put_together(directory: &Path, file: &Path) -> Result<Option<(usiz
         .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
         .collect();
     found.sort();
-    let mut packets: Vec<(u64, Vec<u8>)> = Vec::new();
+    let mut packets: Vec<(u64, Option<Direction>, Vec<u8>)> = Vec::new();
     let mut processes = Vec::new();
     let mut bytes = 0;
     for (_, path) in found.iter().rev() {
@@ -79,20 +79,21 @@ pub(super) fn put_together(directory: &Path, file: &Path) -> Result<Option<(usiz
                 break;
             }
             bytes += record.data.len();
-            packets.push((record.timestamp_ns.unwrap_or(0), record.data.to_vec()));
+            let time = record.timestamp_ns.unwrap_or(0);
+            packets.push((time, record.direction, record.data.to_vec()));
         }
     }
     if packets.is_empty() {
         return Ok(None);
     }
-    packets.sort_by_key(|(time, _)| *time);
+    packets.sort_by_key(|(time, _, _)| *time);
     processes.sort();
     processes.dedup();
     let out =
         File::create(file).with_context(|| format!("the capture {} cannot be written", file.display()))?;
     let mut writer = NgWriter::new(BufWriter::new(out), LinkType::RawIp)?;
-    for (time, data) in &packets {
-        writer.write(*time, data, None)?;
+    for (time, direction, data) in &packets {
+        writer.write_directed(*time, data, *direction, None)?;
     }
     writer.flush()?;
     Ok(Some((packets.len(), processes.len())))

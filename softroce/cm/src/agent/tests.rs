@@ -347,10 +347,10 @@ fn crossing_disconnections_end_both_sides_once() {
     pair.agents[1].disconnect(pair.now, passive, &[]).unwrap();
     pair.settle();
     pair.pass(2);
-    for side in 0..2 {
+    for (side, before) in before.into_iter().enumerate() {
         assert!(
             matches!(
-                pair.happened(side)[before[side]..],
+                pair.happened(side)[before..],
                 [Happened::Disconnected(_), Happened::TimewaitExit]
             ),
             "{:?}",

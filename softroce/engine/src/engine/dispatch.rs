@@ -11,6 +11,7 @@ use verbs_api::{MigState, QpState, QpType};
 use super::Engine;
 use crate::failure::{Cause, DropReason, Failure};
 use crate::integrity::Senders;
+use crate::mutants::{Mutant, is_on};
 use crate::qp::{PARTITION, Qp};
 use crate::shared::Shared;
 use crate::{RxMeta, Time};
@@ -62,7 +63,8 @@ impl Engine {
         if bth.dest_qp == Qpn::MULTICAST {
             return self.dispatch_to_group(meta, udp_payload, packet);
         }
-        if !self.addresses.contains(&meta.dst) {
+        let is_own = meta.src == meta.dst && is_on(Mutant::LoopbackHasWrongAddress);
+        if !self.addresses.contains(&meta.dst) || is_own {
             return Err(Drop::WrongAddress);
         }
         let Some(qp) = self.qps.get_mut(bth.dest_qp.value()) else {
@@ -162,7 +164,7 @@ impl Engine {
         if bth.opcode.transport() != Transport::Ud {
             return Err(Drop::WrongTransport);
         }
-        if self.groups.members(meta.dst).is_none() {
+        if self.groups.members(meta.dst).is_none() || is_on(Mutant::MulticastIsRejected) {
             return Err(Drop::WrongAddress);
         }
         check_partition(bth.pkey)?;

@@ -105,7 +105,7 @@ impl Engine {
                 "the send queue is still draining; wait for SQ_DRAINED",
             ));
         }
-        if attr.max_rd_atomic == Some(0) && qp.has_reads_queued() {
+        if attr.max_rd_atomic == Some(0) && qp.has_reads_queued(&self.shared) {
             return Err(Error::invalid(
                 "with MAX_QP_RD_ATOMIC of 0 the READs and atomics in the send queue could never be sent",
             ));

@@ -27,7 +27,7 @@ impl Engine {
     /// last [`Engine::poll_transmit`]. Requests that have begun, or were flushed, stay what they are.
     pub fn withdraw_sends(&mut self, qpn: u32, count: u64) {
         if let Some(qp) = self.qps.get_mut(qpn) {
-            qp.withdraw_sends(count);
+            qp.withdraw_sends(&mut self.shared, count);
         }
     }
 

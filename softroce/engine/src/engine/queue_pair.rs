@@ -6,7 +6,7 @@ use verbs_api::{Error, ErrorKind, QpAttr, QpCap, QpType, Result};
 
 use super::parts::Part;
 use super::{Engine, MAX_INLINE_BYTES, MAX_SGE, MAX_WR, QpConfig, QpHandle};
-use crate::qp::{Held, Identity, Qp, ReceiveQueue, ReceiveSource, XrcTarget};
+use crate::qp::{Held, Identity, Qp, ReceiveQueue, ReceiveSource, SendQueue, XrcTarget, is_datagram};
 use crate::{CqId, PdId, SrqId, Time, XrcDomainId};
 
 impl Engine {
@@ -14,7 +14,7 @@ impl Engine {
     ///
     /// # Errors
     /// EOPNOTSUPP: a type that is not offered. EINVAL: capacities above the device's, unknown domain or completion
-    /// queue. ENOMEM: all numbers are in use. EBUSY: there is a GSI queue pair already.
+    /// queue. ENOMEM: all numbers are in use, or no memory for such queues. EBUSY: there is a GSI queue pair already.
     pub fn create_qp(&mut self, init: &QpConfig) -> Result<QpHandle> {
         let init = &without_foreign_parts(init);
         check_parts(init)?;
@@ -23,7 +23,13 @@ impl Engine {
         let cqs = [init.send_cq, init.recv_cq];
         self.retain_parts(&parts(init.pd, cqs, init.srq, init.xrc_domain))?;
         let cap = granted(&init.cap);
-        let receives = self.receives_of(init);
+        let (send_queue, receives) = match self.queues_of(init, &cap) {
+            Ok(queues) => queues,
+            Err(error) => {
+                self.release_parts(&parts(init.pd, cqs, init.srq, init.xrc_domain));
+                return Err(error);
+            }
+        };
         let make = |qpn, slot| {
             let id = Identity {
                 qpn,
@@ -35,7 +41,7 @@ impl Engine {
                 cap,
                 sq_sig: init.sq_sig,
             };
-            Qp::new(id, receives)
+            Qp::new(id, send_queue, receives)
         };
         let inserted = if init.qp_type == QpType::Gsi {
             self.qps.insert_gsi(make)
@@ -69,7 +75,7 @@ impl Engine {
             ));
         }
         let mut qp = self.qps.remove(qpn).ok_or_else(|| unknown(qpn))?;
-        qp.reset(&mut self.shared);
+        qp.release(&mut self.shared);
         self.shared.memory.release_windows_of(qp.id.qpn);
         let cqs = [qp.id.send_cq, qp.id.recv_cq];
         let xrc_domain = qp.xrc_target().map(XrcTarget::domain);
@@ -98,22 +104,35 @@ impl Engine {
         Ok(())
     }
 
+    /// Its work queues, with what they may hold reserved. ENOMEM when there is no memory for that.
+    fn queues_of(&mut self, init: &QpConfig, cap: &QpCap) -> Result<(SendQueue, ReceiveSource)> {
+        let sends = &mut self.shared.sends;
+        let mut send_queue = SendQueue::new(sends, cap, is_datagram(init.qp_type))?;
+        match self.receives_of(init) {
+            Ok(receives) => Ok((send_queue, receives)),
+            Err(error) => {
+                send_queue.release(&mut self.shared.sends);
+                Err(error)
+            }
+        }
+    }
+
     /// Where its receives come from. The parts exist.
-    fn receives_of(&self, init: &QpConfig) -> ReceiveSource {
+    fn receives_of(&mut self, init: &QpConfig) -> Result<ReceiveSource> {
         if init.qp_type == QpType::XrcInitiator {
-            return ReceiveSource::Nowhere;
+            return Ok(ReceiveSource::Nowhere);
         }
         if let Some(domain) = init.xrc_domain {
-            return ReceiveSource::Named(XrcTarget::new(domain, MAX_SGE));
+            return Ok(ReceiveSource::Named(XrcTarget::new(domain, MAX_SGE)));
         }
         let queue = init.srq.and_then(|srq| Some((srq, self.shared.srqs.get(srq)?)));
-        match queue {
-            Some((srq, queue)) => ReceiveSource::Shared {
-                srq,
-                held: Held::nothing(queue.attr().max_sge),
-            },
-            None => ReceiveSource::Own(ReceiveQueue::new(init.cap.max_recv_wr, init.cap.max_recv_sge)),
+        if let Some((srq, queue)) = queue {
+            let held = Held::nothing(queue.attr().max_sge);
+            return Ok(ReceiveSource::Shared { srq, held });
         }
+        let (depth, max_sge) = (init.cap.max_recv_wr, init.cap.max_recv_sge);
+        let queue = ReceiveQueue::new(&mut self.shared.receives, depth, max_sge)?;
+        Ok(ReceiveSource::Own(queue))
     }
 }
 

@@ -6,6 +6,7 @@ use verbs_api::{Error, ErrorKind, RecvWr, Result, SrqAttr};
 use super::parts::Part;
 use super::{Engine, MAX_SGE, MAX_WR};
 use crate::qp::ReceiveRefusal;
+use crate::shared::Shared;
 use crate::srq::{SharedReceiveQueue, XrcPart};
 use crate::{CqId, PdId, SrqId, Time, XrcDomainId};
 
@@ -40,7 +41,7 @@ impl Engine {
     ///
     /// # Errors
     /// EINVAL: no requests at all, sizes above the device's, a limit above the size, unknown domain or completion
-    /// queue. ENOMEM: the device's limit.
+    /// queue. ENOMEM: the device's limit, or no memory for so many requests.
     pub fn create_srq(&mut self, init: &SrqConfig) -> Result<SrqHandle> {
         check_size("max_wr", init.max_wr, MAX_WR)?;
         if init.max_sge > MAX_SGE {
@@ -63,17 +64,19 @@ impl Engine {
             max_sge: init.max_sge,
             limit: init.limit,
         };
-        let queue = SharedReceiveQueue::new(init.pd, &attr, xrc);
-        match self.shared.srqs.insert(queue) {
-            Ok((id, srqn)) => {
-                self.shared.reserve_events(self.qps.slot_count());
-                Ok(SrqHandle { id, srqn, attr })
-            }
-            Err(error) => {
-                self.release_parts(&parts);
-                Err(error)
-            }
+        let inserted = self.insert_srq(init.pd, &attr, xrc);
+        if inserted.is_err() {
+            self.release_parts(&parts);
         }
+        let (id, srqn) = inserted?;
+        self.shared.reserve_events(self.qps.slot_count());
+        Ok(SrqHandle { id, srqn, attr })
+    }
+
+    fn insert_srq(&mut self, pd: PdId, attr: &SrqAttr, xrc: Option<XrcPart>) -> Result<(SrqId, u32)> {
+        self.shared.srqs.check_room()?;
+        let queue = SharedReceiveQueue::new(&mut self.shared.receives, pd, attr, xrc)?;
+        self.shared.srqs.insert(queue)
     }
 
     /// Resize it, or arm its limit. What is queued stays queued.
@@ -91,7 +94,8 @@ impl Engine {
         if let Some(max_wr) = max_wr {
             check_size("max_wr", max_wr, MAX_WR)?;
         }
-        self.shared.srqs.known_mut(srq)?.modify(max_wr, limit)?;
+        let Shared { srqs, receives, .. } = &mut self.shared;
+        srqs.known_mut(srq)?.modify(receives, max_wr, limit)?;
         self.shared.events.reserve(1);
         Ok(())
     }
@@ -106,7 +110,8 @@ impl Engine {
     /// XRC targets use it only as long as somebody names it: a message that has begun with one of its requests is
     /// refused from now on.
     pub fn destroy_srq(&mut self, srq: SrqId) -> Result<()> {
-        let queue = self.shared.srqs.remove(srq)?;
+        let mut queue = self.shared.srqs.remove(srq)?;
+        queue.release(&mut self.shared.receives);
         if queue.xrc.is_some() {
             self.qps.iter_mut().for_each(|qp| qp.forget_srq(srq));
         }
@@ -120,16 +125,18 @@ impl Engine {
     /// EINVAL: too many entries. ENOMEM: the queue is full.
     pub fn post_srq_recv(&mut self, now: Time, srq: SrqId, request: &RecvWr<'_>) -> Result<()> {
         self.shared.now = now;
-        let queue = self.shared.srqs.known_mut(srq)?;
-        queue.post(request).map_err(|refusal| match refusal {
-            ReceiveRefusal::Full { depth } => Error::new(
-                ErrorKind::NoMemory,
-                format!("the shared receive queue is full with {depth} requests"),
-            ),
-            ReceiveRefusal::TooManySges { given, limit } => Error::invalid(format!(
-                "{given} scatter/gather entries; the shared receive queue has room for {limit}"
-            )),
-        })
+        let Shared { srqs, receives, .. } = &mut self.shared;
+        srqs.known_mut(srq)?
+            .post(receives, request)
+            .map_err(|refusal| match refusal {
+                ReceiveRefusal::Full { depth } => Error::new(
+                    ErrorKind::NoMemory,
+                    format!("the shared receive queue is full with {depth} requests"),
+                ),
+                ReceiveRefusal::TooManySges { given, limit } => Error::invalid(format!(
+                    "{given} scatter/gather entries; the shared receive queue has room for {limit}"
+                )),
+            })
     }
 }
 

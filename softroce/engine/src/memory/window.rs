@@ -11,6 +11,7 @@ use roce_wire::Qpn;
 use verbs_api::{Access, Error, ErrorKind, MwType, RKey, Result};
 
 use super::{ID_BITS, MAX_MW, Memory, PLACE_BITS, WINDOW};
+use crate::mutants::{Mutant, is_on};
 use crate::pd::ProtectionDomains;
 use crate::slots::SlotTable;
 use crate::{MwId, PdId};
@@ -202,6 +203,9 @@ impl Memory {
         }
         let region = self.regions.get_mut(binding.region);
         let region = region.expect("a region with windows on it stays");
+        if is_on(Mutant::UnbindKeepsRegionInUse) {
+            return;
+        }
         region.windows = region.windows.checked_sub(1).expect("this window was on it");
     }
 

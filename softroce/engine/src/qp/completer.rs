@@ -14,6 +14,7 @@ use super::Qp;
 use super::operation::Operation;
 use super::requester::{Pace, Recovery};
 use super::send_queue::Data;
+use crate::mutants::{Mutant, is_on};
 use crate::psn::Seq;
 use crate::shared::Shared;
 
@@ -98,7 +99,7 @@ impl Qp {
             shared.counters.rcvd_seq_err += 1;
         }
         let reached = self.acknowledge_before(shared, psn);
-        let head_holds_psn = self.send_queue.get(self.send_queue.head()).last >= psn;
+        let head_holds_psn = self.send_queue.get(&shared.sends, self.send_queue.head()).last >= psn;
         match status {
             // The refused request fails once everything before it has its answer.
             Some(status) if reached == Reached::All || head_holds_psn => self.fail_send(shared, status),
@@ -120,7 +121,7 @@ impl Qp {
             return;
         }
         let number = self.send_queue.head();
-        let wqe = *self.send_queue.get(number);
+        let wqe = *self.send_queue.get(&shared.sends, number);
         match wqe.op {
             Operation::Read { .. } => {}
             Operation::AtomicWrite { .. } | Operation::Flush { .. } => {
@@ -154,11 +155,11 @@ impl Qp {
             self.fail_send(shared, WcStatus::BadRespErr);
             return;
         }
-        if payload.len() != expected_len {
+        if payload.len() != expected_len && !is_on(Mutant::ReadAnswerOfAnyLength) {
             self.fail_send(shared, WcStatus::LocLenErr);
             return;
         }
-        let Data::Sges(sges) = self.send_queue.data(number) else {
+        let Data::Sges(sges) = self.send_queue.data(&shared.sends, number) else {
             return;
         };
         if !payload.is_empty() && shared.memory.scatter(self.id.pd, sges, offset, payload).is_err() {
@@ -207,11 +208,11 @@ impl Qp {
             return;
         }
         let number = self.send_queue.head();
-        let (Some(answer), true) = (answer, self.send_queue.get(number).op.is_atomic()) else {
+        let (Some(answer), true) = (answer, self.send_queue.get(&shared.sends, number).op.is_atomic()) else {
             self.fail_send(shared, WcStatus::BadRespErr);
             return;
         };
-        let Data::Sges(sges) = self.send_queue.data(number) else {
+        let Data::Sges(sges) = self.send_queue.data(&shared.sends, number) else {
             return;
         };
         if shared
@@ -228,8 +229,8 @@ impl Qp {
     /// Acknowledge the SEND and WRITE packets before `end`, up to the first request that needs an answer of its own.
     fn acknowledge_before(&mut self, shared: &mut Shared, end: Seq) -> Reached {
         while self.requester.una < end {
-            let wqe = *self.send_queue.get(self.send_queue.head());
-            if wqe.op.has_response() {
+            let wqe = *self.send_queue.get(&shared.sends, self.send_queue.head());
+            if wqe.op.has_response() && !is_on(Mutant::AckStandsForReadAnswer) {
                 return Reached::Unanswered;
             }
             let stop = end.min(wqe.last + 1);
@@ -331,7 +332,7 @@ impl Qp {
     pub(crate) fn note_drained(&mut self, shared: &mut Shared) {
         if self.state == QpState::Sqd
             && self.requester.announce_drained
-            && !self.requester.has_begun_work(&self.send_queue)
+            && (!self.requester.has_begun_work(&self.send_queue) || is_on(Mutant::DrainedTooEarly))
         {
             self.requester.announce_drained = false;
             shared.raise(self.id.qpn.value(), verbs_api::EventKind::SqDrained);

@@ -9,6 +9,7 @@ use verbs_api::{EventKind, QpState, Wc, WcStatus};
 use super::receive_source::Finished;
 use super::{Qp, is_reliable};
 use crate::cq::Solicited;
+use crate::mutants::{Mutant, is_on};
 use crate::shared::Shared;
 
 impl Qp {
@@ -65,7 +66,7 @@ impl Qp {
     /// The receive request of the message under way fails, or the next one, and with it the queue pair.
     pub(crate) fn fail_receive(&mut self, shared: &mut Shared, status: WcStatus) {
         self.receives.begin(shared);
-        if let Some(finished) = self.receives.finish() {
+        if let Some(finished) = self.receives.finish(shared) {
             self.report_failed_receive(shared, finished, status);
         }
         self.fail(shared);
@@ -73,20 +74,27 @@ impl Qp {
 
     pub(super) fn flush_send_queue(&mut self, shared: &mut Shared) {
         while !self.send_queue.is_empty() {
+            let is_unstarted = self.send_queue.head() >= self.requester.begun_end;
+            if is_unstarted && is_on(Mutant::UnstartedSendsAreNotFlushed) {
+                return self.send_queue.clear(&mut shared.sends);
+            }
             self.complete_send(shared, WcStatus::WrFlushErr);
+            if is_on(Mutant::FlushStaysAtFirst) {
+                return self.send_queue.clear(&mut shared.sends);
+            }
         }
     }
 
     /// Its own receive requests; of a shared queue the one that it holds.
     pub(super) fn flush_receives(&mut self, shared: &mut Shared) {
-        while let Some(finished) = self.receives.finish() {
+        while let Some(finished) = self.receives.finish(shared) {
             self.report_failed_receive(shared, finished, WcStatus::WrFlushErr);
         }
     }
 
     /// Complete the oldest send request.
     pub(super) fn complete_send(&mut self, shared: &mut Shared, status: WcStatus) {
-        let wqe = self.send_queue.pop();
+        let wqe = self.send_queue.pop(&mut shared.sends);
         let status = match status == WcStatus::Success && shared.judge.sits() {
             true => shared.judge.send(self.id.qpn.value()),
             false => status,
@@ -98,6 +106,9 @@ impl Qp {
             }
         }
         let mut wc = self.completion(wqe.wr_id, status);
+        if status != WcStatus::Success && is_on(Mutant::FailedCompletionSaysNotWhose) {
+            wc.qp_num = 0;
+        }
         if status == WcStatus::Success {
             wc.opcode = wqe.op.wc_opcode();
             wc.byte_len = if wqe.op.returns_data() { wqe.length } else { 0 };

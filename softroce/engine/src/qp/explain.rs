@@ -28,7 +28,7 @@ impl Qp {
 
     /// The oldest send request is about to fail.
     pub(super) fn note_failed_send(&self, shared: &mut Shared, status: WcStatus) {
-        let wqe = *self.send_queue.get(self.send_queue.head());
+        let wqe = *self.send_queue.get(&shared.sends, self.send_queue.head());
         let r = &self.requester;
         let retries = match status {
             WcStatus::RnrRetryExcErr => self.attr.rnr_retry,
@@ -161,7 +161,7 @@ impl Qp {
                 }
             }
         };
-        let oldest = (sends > 0).then(|| *self.send_queue.get(self.send_queue.head()));
+        let oldest = (sends > 0).then(|| *self.send_queue.get(&shared.sends, self.send_queue.head()));
         Waiting {
             qpn: self.id.qpn.value(),
             qp_type: self.id.qp_type,

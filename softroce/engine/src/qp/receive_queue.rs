@@ -1,22 +1,31 @@
-//! The receive queue: a ring of buffers, allocated once.
+//! The receive queue: a ring of buffers.
+#![forbid(unsafe_code)]
+
+use std::collections::TryReserveError;
 
 use verbs_api::{RecvWr, Sge};
 
-/// The ring.
+use crate::mutants::{Mutant, is_on};
+use crate::pool::{Pool, Pools, Ring, Store, make_room};
+
+/// The receive queues' pools of an engine; a shape is how many entries a request may have.
+pub(crate) type ReceivePools = Pools<ReceiveStore>;
+
+/// Requests, and for each its room for entries.
 #[derive(Debug)]
-pub(crate) struct ReceiveQueue {
-    ring: Box<[RecvWqe]>,
-    sges: Box<[Sge]>,
-    depth: u32,
+pub(crate) struct ReceiveStore {
     max_sge: usize,
-    head: u64,
-    /// The request of this number lies in the first place. An empty queue begins there again, so that one of many that
-    /// are seldom used needs little of the processor's cache.
-    base: u64,
-    tail: u64,
+    wqes: Vec<RecvWqe>,
+    sges: Vec<Sge>,
 }
 
-/// A receive request in the ring.
+/// The queue. Its requests lie in a pool.
+#[derive(Debug)]
+pub(crate) struct ReceiveQueue {
+    ring: Ring,
+}
+
+/// A receive request in the queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RecvWqe {
     pub(crate) wr_id: u64,
@@ -40,105 +49,142 @@ pub(crate) enum Refusal {
 }
 
 impl ReceiveQueue {
-    pub(crate) fn new(depth: u32, max_sge: u32) -> Self {
-        let slots = depth.max(1).next_power_of_two() as usize;
-        ReceiveQueue {
-            ring: vec![RecvWqe::default(); slots].into_boxed_slice(),
-            sges: vec![Sge::default(); slots * max_sge as usize].into_boxed_slice(),
-            depth,
-            max_sge: max_sge as usize,
-            head: 0,
-            base: 0,
-            tail: 0,
-        }
+    /// Reserve what the queue may hold. ENOMEM when there is no memory for that.
+    pub(crate) fn new(pools: &mut ReceivePools, depth: u32, max_sge: u32) -> verbs_api::Result<Self> {
+        let share = pools.join(max_sge as usize, depth)?;
+        Ok(ReceiveQueue {
+            ring: Ring::new(share, depth),
+        })
+    }
+
+    /// Forget everything, and what was reserved: the queue is gone.
+    pub(crate) fn release(&mut self, pools: &mut ReceivePools) {
+        self.clear(pools);
+        pools.leave(self.ring.share());
     }
 
     /// Requests that it may hold.
     pub(crate) fn depth(&self) -> u32 {
-        self.depth
-    }
-
-    /// Entries that a request may have.
-    pub(crate) fn max_sge(&self) -> usize {
-        self.max_sge
+        self.ring.depth()
     }
 
     /// Requests in it.
     pub(crate) fn len(&self) -> u32 {
-        (self.tail - self.head) as u32
+        self.ring.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.head == self.tail
-    }
-
-    fn slot(&self, number: u64) -> usize {
-        ((number - self.base) & (self.ring.len() as u64 - 1)) as usize
+        self.ring.is_empty()
     }
 
     /// Check a request and queue it.
-    pub(crate) fn push(&mut self, request: &RecvWr<'_>) -> Result<(), Refusal> {
-        if self.tail - self.head >= u64::from(self.depth) {
-            return Err(Refusal::Full { depth: self.depth });
-        }
-        if request.sges.len() > self.max_sge {
-            return Err(Refusal::TooManySges {
-                given: request.sges.len(),
-                limit: self.max_sge,
+    pub(crate) fn push(&mut self, pools: &mut ReceivePools, request: &RecvWr<'_>) -> Result<(), Refusal> {
+        if self.ring.is_full() {
+            return Err(Refusal::Full {
+                depth: self.ring.depth(),
             });
         }
-        if self.is_empty() {
-            self.base = self.tail;
+        let pool = pools.get_mut(self.ring.share());
+        let (given, limit) = (request.sges.len(), pool.store().max_sge);
+        if given > limit {
+            return Err(Refusal::TooManySges { given, limit });
         }
-        let slot = self.slot(self.tail);
-        let start = slot * self.max_sge;
-        self.sges[start..start + request.sges.len()].copy_from_slice(request.sges);
-        self.ring[slot] = RecvWqe {
-            wr_id: request.wr_id,
-            capacity: request.sges.iter().map(|sge| u64::from(sge.length)).sum(),
-            sge_count: request.sges.len() as u16,
-        };
-        self.tail += 1;
+        let slot = self.ring.push(pool);
+        pool.store_mut().put(slot, request);
         Ok(())
     }
 
     /// The oldest request and its entries.
-    pub(crate) fn front(&self) -> Option<(RecvWqe, &[Sge])> {
+    pub(crate) fn front<'p>(&self, pools: &'p ReceivePools) -> Option<(RecvWqe, &'p [Sge])> {
         if self.is_empty() {
             return None;
         }
-        let slot = self.slot(self.head);
-        let wqe = self.ring[slot];
-        let start = slot * self.max_sge;
-        Some((wqe, &self.sges[start..start + usize::from(wqe.sge_count)]))
+        let slot = self.ring.slot(self.ring.head());
+        Some(pools.get(self.ring.share()).store().at(slot))
     }
 
     /// Take the oldest request out.
-    pub(crate) fn pop(&mut self) -> Option<RecvWqe> {
-        let (wqe, _) = self.front()?;
-        self.head += 1;
+    pub(crate) fn pop(&mut self, pools: &mut ReceivePools) -> Option<RecvWqe> {
+        let (wqe, _) = self.front(pools)?;
+        self.ring.pop(self.pool(pools));
         Some(wqe)
     }
 
-    /// Hold `depth` requests from now on, at least those that are in it. Allocates: for the control path.
-    pub(crate) fn resize(&mut self, depth: u32) {
-        assert!(depth >= self.len(), "the caller has checked that all fit");
-        let mut resized = ReceiveQueue::new(depth, self.max_sge as u32);
-        while let Some((wqe, sges)) = self.front() {
-            let request = RecvWr {
-                wr_id: wqe.wr_id,
-                sges,
-            };
-            resized
-                .push(&request)
-                .expect("there is room for what fitted before");
-            self.head += 1;
-        }
-        *self = resized;
+    /// Forget everything.
+    pub(crate) fn clear(&mut self, pools: &mut ReceivePools) {
+        self.ring.clear(pools.get_mut(self.ring.share()));
     }
 
-    /// Forget everything.
-    pub(crate) fn clear(&mut self) {
-        self.head = self.tail;
+    /// Hold `depth` requests from now on, at least those that are in it. For the control path. ENOMEM, and nothing
+    /// changed, when there is no memory for that.
+    pub(crate) fn resize(&mut self, pools: &mut ReceivePools, depth: u32) -> verbs_api::Result<()> {
+        assert!(depth >= self.len(), "the caller has checked that all fit");
+        let max_sge = self.pool(pools).store().max_sge as u32;
+        let mut resized = ReceiveQueue::new(pools, depth, max_sge)?;
+        while !self.is_empty() && !is_on(Mutant::ResizeLosesReceives) {
+            let from = self.ring.slot(self.ring.head());
+            let pool = self.pool(pools);
+            let to = resized.ring.push(pool);
+            pool.store_mut().copy(from, to);
+            self.ring.pop(pool);
+        }
+        self.release(pools);
+        *self = resized;
+        Ok(())
+    }
+
+    fn pool<'p>(&self, pools: &'p mut ReceivePools) -> &'p mut Pool<ReceiveStore> {
+        pools.get_mut(self.ring.share())
+    }
+}
+
+impl Store for ReceiveStore {
+    type Shape = usize;
+
+    fn new(max_sge: usize) -> Self {
+        ReceiveStore {
+            max_sge,
+            wqes: Vec::new(),
+            sges: Vec::new(),
+        }
+    }
+
+    fn shape(&self) -> usize {
+        self.max_sge
+    }
+
+    fn reserve(&mut self, entries: usize) -> Result<(), TryReserveError> {
+        make_room(&mut self.wqes, entries)?;
+        make_room(&mut self.sges, entries * self.max_sge)
+    }
+
+    fn extend_to(&mut self, entries: usize) {
+        self.wqes.resize(entries, RecvWqe::default());
+        self.sges.resize(entries * self.max_sge, Sge::default());
+    }
+}
+
+impl ReceiveStore {
+    /// The caller has checked that its entries fit.
+    fn put(&mut self, slot: usize, request: &RecvWr<'_>) {
+        let start = slot * self.max_sge;
+        self.sges[start..start + request.sges.len()].copy_from_slice(request.sges);
+        self.wqes[slot] = RecvWqe {
+            wr_id: request.wr_id,
+            capacity: request.sges.iter().map(|sge| u64::from(sge.length)).sum(),
+            sge_count: request.sges.len() as u16,
+        };
+    }
+
+    fn at(&self, slot: usize) -> (RecvWqe, &[Sge]) {
+        let wqe = self.wqes[slot];
+        (wqe, &self.sges[slot * self.max_sge..][..wqe.sge_count()])
+    }
+
+    fn copy(&mut self, from: usize, to: usize) {
+        self.wqes[to] = self.wqes[from];
+        let start = from * self.max_sge;
+        self.sges
+            .copy_within(start..start + self.max_sge, to * self.max_sge);
     }
 }

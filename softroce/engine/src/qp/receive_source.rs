@@ -70,7 +70,7 @@ impl Held {
         let Some(queue) = shared.srqs.get_mut(srq) else {
             return;
         };
-        let Some((wqe, sges)) = queue.front() else {
+        let Some((wqe, sges)) = queue.front(&shared.receives) else {
             return;
         };
         self.sges[..sges.len()].copy_from_slice(sges);
@@ -80,7 +80,7 @@ impl Held {
             pd: queue.pd,
             cq: queue.xrc.map(|xrc| xrc.cq),
         });
-        let level = queue.advance();
+        let level = queue.advance(&mut shared.receives);
         shared.note_level(srq, level);
     }
 
@@ -148,12 +148,12 @@ impl ReceiveSource {
     /// The request that a message would begin with.
     pub(crate) fn next(&self, shared: &Shared) -> Option<RecvWqe> {
         let srq = match self {
-            ReceiveSource::Own(queue) => return queue.front().map(|(wqe, _)| wqe),
+            ReceiveSource::Own(queue) => return queue.front(&shared.receives).map(|(wqe, _)| wqe),
             ReceiveSource::Shared { srq, .. } => *srq,
             ReceiveSource::Named(target) => target.srq()?,
             ReceiveSource::Nowhere => return None,
         };
-        shared.srqs.get(srq)?.front().map(|(wqe, _)| wqe)
+        shared.srqs.get(srq)?.front(&shared.receives).map(|(wqe, _)| wqe)
     }
 
     /// A message begins: have a request for it, unless it has one already or there is none.
@@ -166,9 +166,9 @@ impl ReceiveSource {
     }
 
     /// The request of the message under way, and its entries.
-    pub(crate) fn current(&self) -> Option<(RecvWqe, &[Sge])> {
+    pub(crate) fn current<'s>(&'s self, shared: &'s Shared) -> Option<(RecvWqe, &'s [Sge])> {
         match self {
-            ReceiveSource::Own(queue) => queue.front(),
+            ReceiveSource::Own(queue) => queue.front(&shared.receives),
             ReceiveSource::Shared { held, .. } => held.current(),
             ReceiveSource::Named(target) => target.held.current(),
             ReceiveSource::Nowhere => None,
@@ -193,9 +193,9 @@ impl ReceiveSource {
     }
 
     /// The message under way is complete, or has failed: give its request up.
-    pub(crate) fn finish(&mut self) -> Option<Finished> {
+    pub(crate) fn finish(&mut self, shared: &mut Shared) -> Option<Finished> {
         match self {
-            ReceiveSource::Own(queue) => queue.pop().map(|wqe| Finished {
+            ReceiveSource::Own(queue) => queue.pop(&mut shared.receives).map(|wqe| Finished {
                 wr_id: wqe.wr_id,
                 cq: None,
             }),
@@ -207,10 +207,12 @@ impl ReceiveSource {
 
     /// The message under way will never be complete. A request of its own queue serves the next one; one that was taken
     /// out of a shared queue is given up.
-    pub(crate) fn abandon(&mut self) -> Option<Finished> {
+    pub(crate) fn abandon(&mut self, shared: &mut Shared) -> Option<Finished> {
         match self {
             ReceiveSource::Own(_) => None,
-            ReceiveSource::Shared { .. } | ReceiveSource::Named(_) | ReceiveSource::Nowhere => self.finish(),
+            ReceiveSource::Shared { .. } | ReceiveSource::Named(_) | ReceiveSource::Nowhere => {
+                self.finish(shared)
+            }
         }
     }
 
@@ -231,12 +233,20 @@ impl ReceiveSource {
     }
 
     /// Forget all requests that are its own.
-    pub(crate) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self, shared: &mut Shared) {
         match self {
-            ReceiveSource::Own(queue) => queue.clear(),
+            ReceiveSource::Own(queue) => queue.clear(&mut shared.receives),
             ReceiveSource::Shared { held, .. } => held.clear(),
             ReceiveSource::Named(target) => target.clear(),
             ReceiveSource::Nowhere => {}
+        }
+    }
+
+    /// The queue pair is gone: give back what was reserved for a queue of its own.
+    pub(crate) fn release(&mut self, shared: &mut Shared) {
+        match self {
+            ReceiveSource::Own(queue) => queue.release(&mut shared.receives),
+            ReceiveSource::Shared { .. } | ReceiveSource::Named(_) | ReceiveSource::Nowhere => {}
         }
     }
 }

@@ -13,6 +13,7 @@ use super::send_queue::{LocalFault, SendQueue, packets_of};
 use super::{Qp, Turn};
 use crate::Time;
 use crate::batch::TxBatch;
+use crate::mutants::{Mutant, is_on};
 use crate::psn::Seq;
 use crate::shared::Shared;
 
@@ -82,6 +83,8 @@ pub(super) struct Requester {
     pub(super) current: u64,
     /// Requests before this one have their PSNs.
     pub(super) begun_end: u64,
+    /// No request from this one on has begun and is a local one.
+    pub(super) local_end: u64,
     /// READ and atomic requests without their full answer, since the last retry.
     pub(super) requests_out: u32,
     /// READ response bytes asked for that have not come, since the last retry.
@@ -221,7 +224,7 @@ impl Qp {
             if *bytes >= TURN_BYTES {
                 return Turn::Again;
             }
-            match self.next_step() {
+            match self.next_step(shared) {
                 Step::Nothing => return Turn::Done,
                 Step::Local => self.carry_out_local(shared),
                 Step::Packet => match self.send_request_packet(shared, batch) {
@@ -234,7 +237,7 @@ impl Qp {
     }
 
     /// Decide whether the next packet may be built, and begin its request if it is the first one.
-    fn next_step(&mut self) -> Step {
+    fn next_step(&mut self, shared: &mut Shared) -> Step {
         let may_begin = self.state == QpState::Rts;
         if !may_begin && self.state != QpState::Sqd {
             return Step::Nothing;
@@ -249,11 +252,11 @@ impl Qp {
             return Step::Nothing;
         }
         let is_new = r.current >= r.begun_end;
-        if is_new && !may_begin {
+        if is_new && !may_begin && !is_on(Mutant::SqdBeginsRequests) {
             return Step::Nothing;
         }
         let head = self.send_queue.head();
-        let wqe = self.send_queue.get_mut(r.current);
+        let wqe = self.send_queue.get_mut(&mut shared.sends, r.current);
         if wqe.op.is_local() && !is_new {
             return Step::Local;
         }
@@ -290,8 +293,8 @@ impl Qp {
         Step::Packet
     }
 
-    /// Book a packet that went out: `psns` of them are used up by it.
-    fn note_sent(&mut self, shared: &mut Shared, psns: u32, len: usize, cost: u32) {
+    /// Book a packet that went out, of a request that ends with PSN `last`: `psns` of them are used up by it.
+    fn note_sent(&mut self, shared: &mut Shared, (psns, last): (u32, Seq), len: usize, cost: u32) {
         let r = &mut self.requester;
         if r.next < r.sent_end {
             shared.counters.retransmitted_bytes += len as u64;
@@ -314,7 +317,7 @@ impl Qp {
         }
         r.next = r.next + psns;
         r.sent_end = r.sent_end.max(r.next);
-        if r.next > self.send_queue.get(r.current).last {
+        if r.next > last {
             r.current += 1;
         }
         shared.counters.sent_pkts += 1;
@@ -353,7 +356,7 @@ impl Qp {
         r.unasked_packets = 0;
         r.unasked_bytes = 0;
         for number in r.current..r.begun_end {
-            self.send_queue.get_mut(number).is_asked_again = true;
+            self.send_queue.get_mut(&mut shared.sends, number).is_asked_again = true;
         }
         self.make_ready(shared);
     }
@@ -391,6 +394,9 @@ impl Qp {
             r.rnr_retries_left -= 1;
         }
         r.hold = Hold::Rnr(shared.now + timer.nanos());
+        if is_on(Mutant::RnrRetryComesEarly) {
+            r.hold = Hold::Rnr(shared.now + timer.nanos() / 16);
+        }
         self.rewind(shared);
     }
 

@@ -4,6 +4,7 @@
 use roce_wire::RKey;
 
 use crate::PdId;
+use crate::mutants::{Mutant, is_on};
 use crate::psn::Seq;
 
 /// The last `max_dest_rd_atomic` READs and atomics, answered ones included.
@@ -79,7 +80,10 @@ impl Resources {
     /// Remember `count` from now on; the newest of those that it remembers stay.
     pub(super) fn resize(&mut self, count: u8) {
         let mut resized = Resources::new(count);
-        let kept = u64::from(count).min(self.stored);
+        let kept = match is_on(Mutant::RetuningForgetsAnswers) {
+            true => 0,
+            false => u64::from(count).min(self.stored),
+        };
         for number in self.numbers().filter(|number| self.stored - number <= kept) {
             let resource = self.ring[self.index(number)];
             resized.ring[resized.stored as usize] = resource;

@@ -10,6 +10,7 @@ use super::{Link, Qp, Turn, is_reliable};
 use crate::Time;
 use crate::batch::{Acks, TxBatch};
 use crate::memory::Accessor;
+use crate::mutants::{Mutant, is_on};
 use crate::psn::Seq;
 use crate::shared::Shared;
 
@@ -127,6 +128,10 @@ impl Qp {
             Kind::Read { va, rkey, length, pd } => {
                 let offset = u64::from(next - resource.first) * u64::from(link.mtu);
                 let payload_len = (u64::from(length) - offset).min(u64::from(link.mtu)) as usize;
+                let start = match is_on(Mutant::RepeatedReadBeginsInTheMiddle) {
+                    true => resource.first,
+                    false => start,
+                };
                 let opcode = match (next == start, next == end) {
                     (true, true) => Opcode::RC_READ_RESPONSE_ONLY,
                     (true, false) => Opcode::RC_READ_RESPONSE_FIRST,
@@ -206,6 +211,7 @@ impl Qp {
             }
             self.responder.note_acknowledged_up_to(shared.now, psn);
         }
+        self.arm(shared);
         Turn::Done
     }
 

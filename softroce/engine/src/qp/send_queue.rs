@@ -1,22 +1,26 @@
-//! The send queue: a ring of work requests, allocated once.
+//! The send queue: a ring of work requests.
+#![forbid(unsafe_code)]
 
 use roce_wire::{Qpn, Srqn};
 use verbs_api::{Payload, QpCap, SendFlags, Sge, WcStatus};
 
-use super::operation::{Operation, SendTail};
+use super::operation::Operation;
+use super::send_store::{SendPools, SendShape};
+use crate::mutants::{Mutant, is_on};
+use crate::pool::Ring;
 use crate::psn::Seq;
 use crate::{Path, SendOperation, SendRequest};
 
 /// Where a request's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    /// In this many entries of the ring's own array.
+pub(super) enum Source {
+    /// In this many entries of the queue's room for them.
     Sges(u16),
-    /// In the ring's inline room.
+    /// In the queue's inline room.
     Inline,
 }
 
-/// A request in the ring.
+/// A request in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendWqe {
     pub(crate) wr_id: u64,
@@ -28,7 +32,7 @@ pub(crate) struct SendWqe {
     pub(crate) length: u32,
     /// XRC: the shared receive queue that it is for.
     pub(crate) srq: Option<Srqn>,
-    source: Source,
+    pub(super) source: Source,
     /// First and last PSN; valid once the request has begun.
     pub(crate) first: Seq,
     pub(crate) last: Seq,
@@ -46,24 +50,10 @@ pub(crate) struct Destination {
     pub(crate) qkey: u32,
 }
 
-/// The ring. Requests are named by a number that only grows.
+/// The queue. Requests are named by a number that only grows; they lie in the engine's [`SendPools`].
 #[derive(Debug)]
 pub(crate) struct SendQueue {
-    ring: Box<[SendWqe]>,
-    sges: Box<[Sge]>,
-    inline: Box<[u8]>,
-    /// Where datagrams go, one a request; other services have none.
-    destinations: Box<[Destination]>,
-    depth: u32,
-    max_sge: usize,
-    max_inline: usize,
-    /// Oldest request that is not complete.
-    head: u64,
-    /// The request of this number lies in the first place. An empty queue begins there again, so that one of many that
-    /// are seldom used needs little of the processor's cache.
-    base: u64,
-    /// Next number to be posted.
-    tail: u64,
+    ring: Ring,
 }
 
 /// Why a request does not fit the queue.
@@ -93,129 +83,90 @@ pub(crate) enum Refusal {
 pub(crate) const MAX_MESSAGE_BYTES: u64 = 1 << 31;
 
 impl SendQueue {
-    pub(crate) fn new(cap: &QpCap, has_destinations: bool) -> Self {
-        let (depth, max_sge, max_inline) = (cap.max_send_wr, cap.max_send_sge, cap.max_inline_data);
-        let slots = depth.max(1).next_power_of_two() as usize;
-        let empty = SendWqe {
-            wr_id: 0,
-            op: Operation::Send {
-                tail: SendTail::Plain,
-            },
-            flags: SendFlags::empty(),
-            is_signaled: false,
-            length: 0,
-            srq: None,
-            source: Source::Sges(0),
-            first: Seq::default(),
-            last: Seq::default(),
-            is_asked_again: false,
+    /// Reserve what the queue may hold. ENOMEM when there is no memory for that.
+    pub(crate) fn new(pools: &mut SendPools, cap: &QpCap, has_destinations: bool) -> verbs_api::Result<Self> {
+        let shape = SendShape {
+            max_sge: cap.max_send_sge as usize,
+            max_inline: cap.max_inline_data as usize,
+            has_destinations,
         };
-        SendQueue {
-            ring: vec![empty; slots].into_boxed_slice(),
-            sges: vec![Sge::default(); slots * max_sge as usize].into_boxed_slice(),
-            inline: vec![0; slots * max_inline as usize].into_boxed_slice(),
-            destinations: vec![Destination::default(); if has_destinations { slots } else { 0 }]
-                .into_boxed_slice(),
-            depth,
-            max_sge: max_sge as usize,
-            max_inline: max_inline as usize,
-            head: 0,
-            base: 0,
-            tail: 0,
-        }
+        let share = pools.join(shape, cap.max_send_wr)?;
+        Ok(SendQueue {
+            ring: Ring::new(share, cap.max_send_wr),
+        })
     }
 
-    fn slot(&self, number: u64) -> usize {
-        ((number - self.base) & (self.ring.len() as u64 - 1)) as usize
+    /// Forget everything, and what was reserved: the queue is gone.
+    pub(crate) fn release(&mut self, pools: &mut SendPools) {
+        self.clear(pools);
+        pools.leave(self.ring.share());
     }
 
+    #[inline]
     pub(crate) fn head(&self) -> u64 {
-        self.head
+        self.ring.head()
     }
 
+    #[inline]
     pub(crate) fn tail(&self) -> u64 {
-        self.tail
+        self.ring.tail()
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.head == self.tail
+        self.ring.is_empty()
     }
 
-    pub(crate) fn get(&self, number: u64) -> &SendWqe {
-        debug_assert!(self.head <= number && number < self.tail);
-        &self.ring[self.slot(number)]
+    #[inline]
+    pub(crate) fn get<'p>(&self, pools: &'p SendPools, number: u64) -> &'p SendWqe {
+        let slot = self.ring.slot(number);
+        &pools.get(self.ring.share()).store().wqes[slot]
     }
 
-    pub(crate) fn get_mut(&mut self, number: u64) -> &mut SendWqe {
-        debug_assert!(self.head <= number && number < self.tail);
-        let slot = self.slot(number);
-        &mut self.ring[slot]
+    #[inline]
+    pub(crate) fn get_mut<'p>(&self, pools: &'p mut SendPools, number: u64) -> &'p mut SendWqe {
+        let slot = self.ring.slot(number);
+        &mut pools.get_mut(self.ring.share()).store_mut().wqes[slot]
     }
 
     /// Check a request and queue it, inline data included.
     pub(crate) fn push(
         &mut self,
+        pools: &mut SendPools,
         request: &SendRequest<'_>,
         mut op: Operation,
         is_signaled: bool,
     ) -> Result<(), Refusal> {
-        if self.tail - self.head >= u64::from(self.depth) {
-            return Err(Refusal::Full { depth: self.depth });
+        if self.ring.is_full() {
+            return Err(Refusal::Full {
+                depth: self.ring.depth(),
+            });
         }
-        if self.head == self.tail {
-            self.base = self.tail;
-        }
-        let slot = self.slot(self.tail);
+        let pool = pools.get_mut(self.ring.share());
         let payload = if op.has_payload() {
             request.payload
         } else {
             Payload::Sges(&[])
         };
-        let (source, length) = match (payload, &mut op) {
-            // It is as short as a key: it needs no room for inline data.
-            (Payload::Inline(bytes), Operation::AtomicWrite { word, .. }) => {
-                let given = bytes.len() as u64;
-                *word = Some(bytes.try_into().map_err(|_| Refusal::NoWord { bytes: given })?);
-                (Source::Sges(0), 8)
+        let (source, length) = check_payload(&pool.store().shape, payload, &mut op)?;
+        let slot = self.ring.push(pool);
+        let store = pool.store_mut();
+        match (source, payload) {
+            (Source::Inline, Payload::Inline(bytes)) => {
+                store.inline_mut(slot)[..bytes.len()].copy_from_slice(bytes)
             }
-            (Payload::Sges(sges), _) => {
-                if sges.len() > self.max_sge {
-                    return Err(Refusal::TooManySges {
-                        given: sges.len(),
-                        limit: self.max_sge,
-                    });
-                }
-                let start = slot * self.max_sge;
-                self.sges[start..start + sges.len()].copy_from_slice(sges);
-                (
-                    Source::Sges(sges.len() as u16),
-                    sges.iter().map(|sge| u64::from(sge.length)).sum(),
-                )
+            (Source::Sges(_), Payload::Sges(sges)) => {
+                store.sges_mut(slot)[..sges.len()].copy_from_slice(sges)
             }
-            (Payload::Inline(bytes), _) => {
-                if bytes.len() > self.max_inline {
-                    return Err(Refusal::TooMuchInline {
-                        given: bytes.len(),
-                        limit: self.max_inline,
-                    });
-                }
-                let start = slot * self.max_inline;
-                self.inline[start..start + bytes.len()].copy_from_slice(bytes);
-                (Source::Inline, bytes.len() as u64)
-            }
-        };
-        if matches!(op, Operation::AtomicWrite { .. }) && length != 8 {
-            return Err(Refusal::NoWord { bytes: length });
+            // The word of an ATOMIC WRITE stands in the operation.
+            (Source::Sges(_), Payload::Inline(_)) | (Source::Inline, Payload::Sges(_)) => {}
         }
-        if length > MAX_MESSAGE_BYTES {
-            return Err(Refusal::TooLong { bytes: length });
-        }
-        let wqe = &mut self.ring[slot];
+        let wqe = &mut store.wqes[slot];
         wqe.wr_id = request.wr_id;
         wqe.op = op;
         wqe.flags = request.flags;
         wqe.is_signaled = is_signaled;
-        wqe.length = length as u32;
+        wqe.length = length;
         wqe.srq = request.xrc_srqn.and_then(Srqn::new);
         wqe.source = source;
         wqe.is_asked_again = false;
@@ -226,54 +177,91 @@ impl SendQueue {
             ..
         } = request.op
         {
-            self.destinations[slot] = Destination {
+            store.destinations[slot] = Destination {
                 path: Some(ah.path),
                 qpn: Qpn::new(remote_qpn).unwrap_or_default(),
                 qkey: remote_qkey,
             };
         }
-        self.tail += 1;
         Ok(())
     }
 
     /// The oldest request is complete: free its place.
-    pub(crate) fn pop(&mut self) -> SendWqe {
-        let wqe = *self.get(self.head);
-        self.head += 1;
+    pub(crate) fn pop(&mut self, pools: &mut SendPools) -> SendWqe {
+        let wqe = *self.get(pools, self.ring.head());
+        self.ring.pop(pools.get_mut(self.ring.share()));
         wqe
     }
 
     /// Forget the newest `count` requests, but none before number `begun_end`.
-    pub(crate) fn withdraw(&mut self, count: u64, begun_end: u64) {
-        let first = self.head.max(begun_end);
-        self.tail -= count.min(self.tail.saturating_sub(first));
+    pub(crate) fn withdraw(&mut self, pools: &mut SendPools, count: u64, begun_end: u64) {
+        let first = self.head().max(begun_end);
+        for _ in 0..count.min(self.tail().saturating_sub(first)) {
+            self.ring.unpush(pools.get_mut(self.ring.share()));
+        }
     }
 
     /// Forget everything.
-    pub(crate) fn clear(&mut self) {
-        self.head = self.tail;
+    pub(crate) fn clear(&mut self, pools: &mut SendPools) {
+        self.ring.clear(pools.get_mut(self.ring.share()));
     }
 
     /// Where a datagram goes.
-    pub(crate) fn destination(&self, number: u64) -> &Destination {
-        &self.destinations[self.slot(number)]
+    pub(crate) fn destination<'p>(&self, pools: &'p SendPools, number: u64) -> &'p Destination {
+        &pools.get(self.ring.share()).store().destinations[self.ring.slot(number)]
     }
 
     /// The inline bytes of a request, or its entries.
-    pub(crate) fn data(&self, number: u64) -> Data<'_> {
-        let slot = self.slot(number);
-        let wqe = &self.ring[slot];
+    pub(crate) fn data<'p>(&self, pools: &'p SendPools, number: u64) -> Data<'p> {
+        let slot = self.ring.slot(number);
+        let store = pools.get(self.ring.share()).store();
+        let wqe = &store.wqes[slot];
         match wqe.source {
-            Source::Sges(count) => {
-                let start = slot * self.max_sge;
-                Data::Sges(&self.sges[start..start + usize::from(count)])
-            }
-            Source::Inline => {
-                let start = slot * self.max_inline;
-                Data::Inline(&self.inline[start..start + wqe.length as usize])
-            }
+            Source::Sges(count) => Data::Sges(&store.sges(slot)[..usize::from(count)]),
+            Source::Inline => Data::Inline(&store.inline(slot)[..wqe.length as usize]),
         }
     }
+}
+
+/// Where a request's bytes will be, and how many they are, if queues of this shape have room for it.
+fn check_payload(
+    shape: &SendShape,
+    payload: Payload<'_>,
+    op: &mut Operation,
+) -> Result<(Source, u32), Refusal> {
+    let (source, length) = match (payload, &mut *op) {
+        // It is as short as a key: it needs no room for inline data.
+        (Payload::Inline(bytes), Operation::AtomicWrite { word, .. }) => {
+            let given = bytes.len() as u64;
+            *word = Some(bytes.try_into().map_err(|_| Refusal::NoWord { bytes: given })?);
+            (Source::Sges(0), 8)
+        }
+        (Payload::Sges(sges), _) => {
+            let (given, limit) = (sges.len(), shape.max_sge);
+            if given > limit && is_on(Mutant::EntriesAreNotCounted) {
+                return Ok((Source::Inline, 0));
+            }
+            if given > limit {
+                return Err(Refusal::TooManySges { given, limit });
+            }
+            let length = sges.iter().map(|sge| u64::from(sge.length)).sum();
+            (Source::Sges(given as u16), length)
+        }
+        (Payload::Inline(bytes), _) => {
+            let (given, limit) = (bytes.len(), shape.max_inline);
+            if given > limit {
+                return Err(Refusal::TooMuchInline { given, limit });
+            }
+            (Source::Inline, given as u64)
+        }
+    };
+    if matches!(op, Operation::AtomicWrite { .. }) && length != 8 {
+        return Err(Refusal::NoWord { bytes: length });
+    }
+    if length > MAX_MESSAGE_BYTES {
+        return Err(Refusal::TooLong { bytes: length });
+    }
+    Ok((source, length as u32))
 }
 
 /// A request's bytes.

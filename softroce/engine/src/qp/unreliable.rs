@@ -39,10 +39,15 @@ impl Qp {
             if bytes >= TURN_BYTES {
                 return Turn::Again;
             }
-            if !self.has_packet_to_send() {
+            if !self.has_packet_to_send(shared) {
                 return Turn::Done;
             }
-            if self.send_queue.get(self.send_queue.head()).op.is_local() {
+            if self
+                .send_queue
+                .get(&shared.sends, self.send_queue.head())
+                .op
+                .is_local()
+            {
                 self.carry_out_oldest(shared);
                 continue;
             }
@@ -77,7 +82,7 @@ impl Qp {
     }
 
     /// Whether the oldest request may send a packet now. If that is its first one, it has its PSNs from now on.
-    fn has_packet_to_send(&mut self) -> bool {
+    fn has_packet_to_send(&mut self, shared: &mut Shared) -> bool {
         let may_begin = match self.state {
             QpState::Rts => true,
             QpState::Sqd => false,
@@ -93,7 +98,7 @@ impl Qp {
         if may_begin {
             let mtu = self.link.map_or(u32::MAX, |link| link.mtu);
             let next = self.requester.next;
-            let wqe = self.send_queue.get_mut(number);
+            let wqe = self.send_queue.get_mut(&mut shared.sends, number);
             wqe.first = next;
             wqe.last = next + (packets_of(wqe.length, mtu) - 1);
             self.requester.begun_end = number + 1;
@@ -117,7 +122,7 @@ impl Qp {
         r.next = r.next + 1;
         r.una = r.next;
         r.sent_end = r.next;
-        if r.next > self.send_queue.get(self.send_queue.head()).last {
+        if r.next > self.send_queue.get(&shared.sends, self.send_queue.head()).last {
             self.complete_oldest(shared);
         }
     }

@@ -6,6 +6,7 @@ use verbs_api::{Access, Error, MwType, RKey, Result};
 use super::{Binding, Kind, Opening, TAG, Window};
 use crate::memory::region::{Backing, OPTIONAL, Region};
 use crate::memory::{Accessor, Memory, WINDOW};
+use crate::mutants::{Mutant, is_on};
 use crate::{MrId, MwId};
 
 /// What a window may permit, besides flags that mean nothing to it.
@@ -91,7 +92,10 @@ impl Memory {
             return Err(WindowFault::NoWindow);
         }
         let id = id & !WINDOW;
-        let window = self.windows.table.get(id).filter(|window| window.key == rkey.0);
+        let window = self.windows.table.get(id).filter(|window| {
+            window.key == rkey.0
+                || is_on(Mutant::InvalidateComparesWrongKey) && window.key & !TAG == rkey.0 & !TAG
+        });
         let window = window.ok_or(WindowFault::NoWindow)?;
         if window.kind != Kind::Type2 {
             return Err(WindowFault::WrongType);
@@ -118,7 +122,9 @@ impl Memory {
         if !is_bindable || matches!(region.backing, Backing::Nothing) {
             return Err(WindowFault::NotBindable);
         }
-        check_rights(region, bind)?;
+        if !is_on(Mutant::BindIgnoresRights) {
+            check_rights(region, bind)?;
+        }
         let offset = bind
             .addr
             .checked_sub(region.iova)
@@ -178,6 +184,10 @@ fn check_window(window: &Window, who: Accessor, bind: &Bind) -> Result<(), Windo
     }
     if window.pd != who.pd {
         return Err(WindowFault::WrongPd);
+    }
+    let is_next = bind.rkey.0 & TAG == window.key.wrapping_add(1) & TAG;
+    if is_on(Mutant::BindWantsTheNextKey) && !is_next {
+        return Err(WindowFault::WrongKey);
     }
     if window.key & !TAG != bind.rkey.0 & !TAG {
         return Err(WindowFault::WrongKey);

@@ -6,7 +6,7 @@ use verbs_api::{RemoteAddr, WcStatus};
 
 use super::emit;
 use crate::batch::TxBatch;
-use crate::qp::send_queue::Data;
+use crate::qp::send_queue::{Data, SendWqe};
 use crate::qp::{Link, Qp, Turn};
 use crate::shared::Shared;
 
@@ -21,16 +21,19 @@ impl Qp {
         shared: &mut Shared,
         batch: &mut TxBatch,
         link: &Link,
+        wqe: &SendWqe,
         (remote, inline): (RemoteAddr, Option<[u8; WORD]>),
     ) -> Result<usize, Turn> {
         let mut word = inline.unwrap_or_default();
-        if let (None, Data::Sges(sges)) = (inline, self.send_queue.data(self.requester.current))
-            && shared.memory.gather(self.id.pd, sges, 0, &mut word).is_err()
+        if let (None, Data::Sges(sges)) = (
+            inline,
+            self.send_queue.data(&shared.sends, self.requester.current),
+        ) && shared.memory.gather(self.id.pd, sges, 0, &mut word).is_err()
         {
             self.note_fault(shared, WcStatus::LocProtErr);
             return Err(Turn::Done);
         }
-        let mut headers = self.request_headers(link, Opcode::RC_ATOMIC_WRITE);
+        let mut headers = self.request_headers(link, wqe, Opcode::RC_ATOMIC_WRITE);
         headers.reth = Some(Reth {
             va: remote.addr,
             rkey: RKey(remote.rkey.0),
@@ -43,7 +46,7 @@ impl Qp {
         };
         emit(&headers, out, WORD).copy_from_slice(&word);
         self.requester.requests_out += 1;
-        self.note_sent(shared, 1, len, cost);
+        self.note_sent(shared, (1, wqe.last), len, cost);
         Ok(len)
     }
 
@@ -52,10 +55,10 @@ impl Qp {
         shared: &mut Shared,
         batch: &mut TxBatch,
         link: &Link,
-        (remote, dma_length): (RemoteAddr, u32),
-        feth: Feth,
+        wqe: &SendWqe,
+        (remote, dma_length, feth): (RemoteAddr, u32, Feth),
     ) -> Result<usize, Turn> {
-        let mut headers = self.request_headers(link, Opcode::RC_FLUSH);
+        let mut headers = self.request_headers(link, wqe, Opcode::RC_FLUSH);
         headers.feth = Some(feth);
         headers.reth = Some(Reth {
             va: remote.addr,
@@ -69,7 +72,7 @@ impl Qp {
         };
         emit(&headers, out, 0);
         self.requester.requests_out += 1;
-        self.note_sent(shared, 1, len, cost);
+        self.note_sent(shared, (1, wqe.last), len, cost);
         Ok(len)
     }
 }

@@ -4,6 +4,7 @@
 use super::{Hold, Pace, Recovery};
 use crate::Time;
 use crate::budget::{LEASE_NS, Lease};
+use crate::mutants::{Mutant, is_on};
 use crate::qp::{Link, Qp};
 use crate::shared::Shared;
 
@@ -18,6 +19,9 @@ impl Qp {
     /// that are away for a while.
     fn ack_timeout_ns(&self) -> Option<u64> {
         let times = u64::from(self.requester.timeouts_in_a_row.min(2) + 2);
+        if is_on(Mutant::TimeoutsAreSpurious) {
+            return self.attr.timeout.map(|code| (4096 << code) / 64);
+        }
         match self.attr.timeout.unwrap_or(0) {
             0 => None,
             code => Some(times * (4096 << code)),

@@ -22,9 +22,10 @@ impl Qp {
                 return;
             }
             let next = self.requester.next;
-            let wqe = self.send_queue.get_mut(number);
+            let wqe = self.send_queue.get_mut(&mut shared.sends, number);
             (wqe.first, wqe.last) = (next, next.before());
             self.requester.begun_end = number + 1;
+            self.requester.local_end = number + 1;
         }
         self.requester.current = number + 1;
         self.complete_local(shared);
@@ -33,7 +34,7 @@ impl Qp {
     /// Carry out request `number`, a local one.
     pub(in crate::qp) fn carry_out(&self, shared: &mut Shared, number: u64) -> Result<(), WindowFault> {
         let who = self.accessor();
-        match self.send_queue.get(number).op {
+        match self.send_queue.get(&shared.sends, number).op {
             Operation::Bind(bind) => shared.memory.bind(who, &bind),
             Operation::LocalInvalidate { rkey } => shared.memory.invalidate(who, rkey),
             Operation::Send { .. }
@@ -48,8 +49,12 @@ impl Qp {
 
     /// Local requests that are the oldest, and carried out, are complete.
     pub(in crate::qp) fn complete_local(&mut self, shared: &mut Shared) {
-        while self.send_queue.head() < self.requester.begun_end
-            && self.send_queue.get(self.send_queue.head()).op.is_local()
+        while self.send_queue.head() < self.requester.local_end
+            && self
+                .send_queue
+                .get(&shared.sends, self.send_queue.head())
+                .op
+                .is_local()
         {
             self.complete_send(shared, WcStatus::Success);
         }

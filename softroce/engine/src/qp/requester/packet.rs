@@ -10,6 +10,7 @@ use super::{ACK_REQUEST_EVERY, Pace};
 use crate::batch::TxBatch;
 use crate::budget::packet_cost;
 use crate::memory::MemoryFault;
+use crate::mutants::{Mutant, is_on};
 use crate::qp::operation::Operation;
 use crate::qp::send_queue::{Data, SendWqe};
 use crate::qp::{Link, Qp, Turn};
@@ -27,7 +28,7 @@ impl Qp {
         let Some(link) = self.link else {
             return Err(Turn::Done);
         };
-        let wqe = *self.send_queue.get(self.requester.current);
+        let wqe = *self.send_queue.get(&shared.sends, self.requester.current);
         match wqe.op {
             Operation::Send { .. } | Operation::Write { .. } => {
                 self.send_data_packet(shared, batch, &link, &wqe)
@@ -56,10 +57,10 @@ impl Qp {
                 self.send_atomic(shared, batch, &link, &wqe, Opcode::RC_FETCH_ADD, atomic)
             }
             Operation::AtomicWrite { remote, word } => {
-                self.send_atomic_write(shared, batch, &link, (remote, word))
+                self.send_atomic_write(shared, batch, &link, &wqe, (remote, word))
             }
             Operation::Flush { remote, length, feth } => {
-                self.send_flush(shared, batch, &link, (remote, length), feth)
+                self.send_flush(shared, batch, &link, &wqe, (remote, length, feth))
             }
             // They have no packet, and never get here.
             Operation::LocalInvalidate { .. } | Operation::Bind(_) => Err(Turn::Done),
@@ -94,7 +95,7 @@ impl Qp {
             self.note_fault(shared, WcStatus::LocProtErr);
             return Err(Turn::Done);
         }
-        self.note_sent(shared, 1, len, cost);
+        self.note_sent(shared, (1, wqe.last), len, cost);
         Ok(len)
     }
 
@@ -106,7 +107,7 @@ impl Qp {
         offset: u64,
         payload: &mut [u8],
     ) -> Result<(), MemoryFault> {
-        match self.send_queue.data(number) {
+        match self.send_queue.data(&shared.sends, number) {
             Data::Inline(bytes) => {
                 let start = offset as usize;
                 payload.copy_from_slice(&bytes[start..start + payload.len()]);
@@ -133,11 +134,14 @@ impl Qp {
         let packets = (piece - into_piece).min(wqe.last - self.requester.next + 1);
         let left = u64::from(wqe.length) - skipped;
         let bytes = left.min(u64::from(packets) * u64::from(link.mtu)) as u32;
-        let mut headers = self.request_headers(link, Opcode::RC_READ_REQUEST);
+        let mut headers = self.request_headers(link, wqe, Opcode::RC_READ_REQUEST);
         headers.reth = Some(Reth {
             va: remote.addr.wrapping_add(skipped),
             rkey: RKey(remote.rkey.0),
-            dma_length: bytes,
+            dma_length: match is_on(Mutant::RepeatedReadAsksForAll) {
+                true => wqe.length,
+                false => bytes,
+            },
         });
         let len = headers.len() + ICRC_LEN;
         if !shared.reads.admits(self.id.slot, bytes) {
@@ -152,7 +156,7 @@ impl Qp {
         shared.reads.charge(self.id.slot, bytes);
         self.requester.read_bytes_out += bytes;
         self.requester.requests_out += 1;
-        self.note_sent(shared, packets, len, cost);
+        self.note_sent(shared, (packets, wqe.last), len, cost);
         Ok(len)
     }
 
@@ -169,7 +173,7 @@ impl Qp {
             self.note_fault(shared, WcStatus::LocLenErr);
             return Err(Turn::Done);
         }
-        let mut headers = self.request_headers(link, opcode);
+        let mut headers = self.request_headers(link, wqe, opcode);
         headers.atomic_eth = Some(atomic);
         let len = headers.len() + ICRC_LEN;
         let cost = self.admit(shared, batch, link, len)?;
@@ -178,7 +182,7 @@ impl Qp {
         };
         emit(&headers, out, 0);
         self.requester.requests_out += 1;
-        self.note_sent(shared, 1, len, cost);
+        self.note_sent(shared, (1, wqe.last), len, cost);
         Ok(len)
     }
 
@@ -204,12 +208,12 @@ impl Qp {
         }
     }
 
-    pub(super) fn request_headers(&self, link: &Link, opcode: Opcode) -> Headers {
+    pub(super) fn request_headers(&self, link: &Link, wqe: &SendWqe, opcode: Opcode) -> Headers {
         let opcode = opcode.of(self.transport());
         let mut bth = link.bth(opcode, self.requester.next.psn());
         bth.ack_request = true;
         let mut headers = Headers::new(bth);
-        headers.xrceth = xrceth(self.send_queue.get(self.requester.current));
+        headers.xrceth = xrceth(wqe);
         headers
     }
 

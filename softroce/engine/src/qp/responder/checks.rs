@@ -6,6 +6,7 @@ use verbs_api::Access;
 
 use super::Message;
 use super::fault::Fault;
+use crate::mutants::{Mutant, is_on};
 use crate::qp::Qp;
 use crate::qp::send_queue::MAX_MESSAGE_BYTES;
 use crate::shared::Shared;
@@ -185,7 +186,8 @@ fn access_for(feth: Feth) -> Access {
 fn check_length(message: Message, packet: &Packet<'_>, info: &OpcodeInfo, mtu: u32) -> Result<(), Fault> {
     let len = packet.payload.len();
     let pad_is_right = packet.headers.bth.pad == roce_wire::pad_len(len);
-    if !info.payload.allows(len, mtu as usize) || !pad_is_right {
+    let allows = info.payload.allows(len, mtu as usize) || is_on(Mutant::PacketOfAnyLength);
+    if !allows || !pad_is_right {
         return Err(Fault::Length);
     }
     // FLUSH moves no bytes, and where it is for a whole region its length means nothing.
@@ -211,7 +213,7 @@ fn check_length(message: Message, packet: &Packet<'_>, info: &OpcodeInfo, mtu: u
     }
     let left = match (message, packet.headers.reth) {
         (_, Some(reth)) => reth.dma_length,
-        (Message::Write { total, received, .. }, None) => total - received,
+        (Message::Write { total, received, .. }, None) => total.saturating_sub(received),
         (Message::None | Message::Send { .. }, None) => return Err(Fault::OpcodeSequence),
     };
     let fits = if info.position.ends_message() {
@@ -219,5 +221,9 @@ fn check_length(message: Message, packet: &Packet<'_>, info: &OpcodeInfo, mtu: u
     } else {
         (len as u64) < u64::from(left)
     };
-    if fits { Ok(()) } else { Err(Fault::Length) }
+    if fits || is_on(Mutant::WriteOfAnyLength) {
+        Ok(())
+    } else {
+        Err(Fault::Length)
+    }
 }

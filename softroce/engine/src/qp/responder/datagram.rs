@@ -39,7 +39,7 @@ impl Qp {
             return;
         }
         self.receives.begin(shared);
-        let Some((_, sges)) = self.receives.current() else {
+        let Some((_, sges)) = self.receives.current(shared) else {
             return;
         };
         let (memory, pd) = (&shared.memory, self.receives.pd(self.id.pd));

@@ -4,8 +4,10 @@
 use roce_wire::{Operation, Packet, Reth};
 use verbs_api::{Access, RKey};
 
+use super::Message;
 use crate::PdId;
-use crate::memory::Accessor;
+use crate::memory::{Accessor, AtomicOp};
+use crate::mutants::{Mutant, is_on};
 use crate::psn::Seq;
 use crate::qp::Qp;
 use crate::qp::resources::Kind;
@@ -20,13 +22,22 @@ impl Qp {
             return;
         };
         match info.operation {
+            Operation::Send | Operation::Write if is_on(Mutant::RepeatedAckReachesBeyondRead) => {
+                self.responder.ack_again = Some(self.responder.expected.before());
+                self.make_ready(shared);
+            }
             Operation::Send | Operation::Write => {
                 // Not beyond a READ or atomic that came after it: that would say that its answer is lost.
                 let first = self.responder.resources.first_after(psn);
                 self.responder.ack_again = Some(first.unwrap_or(self.responder.expected).before());
                 self.make_ready(shared);
             }
-            Operation::ReadRequest => self.repeat_read(shared, packet, psn),
+            Operation::ReadRequest => {
+                if is_on(Mutant::RepeatedReadEndsMessage) {
+                    self.responder.message = Message::None;
+                }
+                self.repeat_read(shared, packet, psn);
+            }
             Operation::CompareSwap | Operation::FetchAdd | Operation::AtomicWrite | Operation::Flush => {
                 let found = self.responder.resources.find(psn).map(|resource| resource.kind);
                 let is_same = match found {
@@ -35,6 +46,15 @@ impl Qp {
                     Some(Kind::Read { .. } | Kind::None) | None => false,
                 };
                 if is_same {
+                    if let (true, Some(atomic)) = (is_on(Mutant::AtomicRunsAgain), packet.headers.atomic_eth)
+                    {
+                        let add = AtomicOp::FetchAdd {
+                            add: atomic.swap_or_add,
+                        };
+                        let _ = shared
+                            .memory
+                            .atomic(self.accessor(), RKey(atomic.rkey.0), atomic.va, add);
+                    }
                     self.responder.resources.owe_again(psn, psn);
                     self.make_ready(shared);
                 }

@@ -60,7 +60,7 @@ impl Qp {
                 0
             }
         };
-        let Some((wqe, sges)) = self.receives.current() else {
+        let Some((wqe, sges)) = self.receives.current(shared) else {
             return Err(Fault::NotReady);
         };
         let end = u64::from(received) + packet.payload.len() as u64;
@@ -237,7 +237,7 @@ impl Qp {
         byte_len: u32,
         service_level: u8,
     ) {
-        let Some(finished) = self.receives.finish() else {
+        let Some(finished) = self.receives.finish(shared) else {
             return;
         };
         let mut wc = self.completion(finished.wr_id, WcStatus::Success);

@@ -7,6 +7,7 @@ use verbs_api::{EventKind, WcStatus};
 use super::{Message, Nak, Silence};
 use crate::failure::{Cause, Refusal};
 use crate::memory::MemoryFault;
+use crate::mutants::{Mutant, is_on};
 use crate::psn::Seq;
 use crate::qp::Qp;
 use crate::shared::Shared;
@@ -125,6 +126,9 @@ impl Qp {
             self.make_ready(shared);
             return;
         }
+        if fault == Fault::OpcodeInvalid && is_on(Mutant::UnknownOpcodeIsSwallowed) {
+            return;
+        }
         let refusal = self.explain_fault(shared, packet, fault);
         self.note_refused(shared, psn, refusal);
         let verdict = fault.verdict();
@@ -139,7 +143,7 @@ impl Qp {
             Fault::OpcodeSequence | Fault::OpcodeInvalid | Fault::WrongSrq
         );
         let holds_receive = match self.responder.message {
-            Message::Send { .. } => self.receives.current().is_some(),
+            Message::Send { .. } => self.receives.current(shared).is_some(),
             Message::None | Message::Write { .. } => consumes && is_checked_late,
         };
         self.refuse_fatally(shared, psn, verdict.nak);
@@ -159,7 +163,7 @@ impl Qp {
                     Message::Send { received } => received,
                     Message::None | Message::Write { .. } => 0,
                 };
-                let current = self.receives.current().map(|(wqe, _)| wqe.capacity);
+                let current = self.receives.current(shared).map(|(wqe, _)| wqe.capacity);
                 return Refusal::TooLong {
                     message: u64::from(received) + packet.payload.len() as u64,
                     receive: current.unwrap_or(0),

@@ -49,7 +49,7 @@ impl Qp {
     /// The rest of the message under way will not come, or does not count.
     fn abandon_message(&mut self, shared: &mut Shared, status: WcStatus) {
         self.responder.message = Message::None;
-        if let Some(finished) = self.receives.abandon() {
+        if let Some(finished) = self.receives.abandon(shared) {
             self.report_failed_receive(shared, finished, status);
         }
     }

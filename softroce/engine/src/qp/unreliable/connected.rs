@@ -5,6 +5,7 @@ use roce_wire::Transport;
 use verbs_api::WcStatus;
 
 use crate::batch::TxBatch;
+use crate::mutants::{Mutant, is_on};
 use crate::qp::requester::{data_packet, emit};
 use crate::qp::{Qp, Turn};
 use crate::shared::Shared;
@@ -20,10 +21,11 @@ impl Qp {
             return Err(Turn::Done);
         };
         let number = self.send_queue.head();
-        let wqe = self.send_queue.get(number);
+        let wqe = self.send_queue.get(&shared.sends, number);
         let mut packet = data_packet(Transport::Uc, &link, wqe, self.requester.next - wqe.first);
         packet.headers.bth.psn = self.requester.next.psn();
         packet.headers.bth.ack_request = false;
+        packet.headers.bth.ack_request |= is_on(Mutant::UcAsksForAck);
         let len = packet.len();
         let out = batch.push(link.path, len).ok_or(Turn::BatchFull)?;
         let payload = emit(&packet.headers, out, packet.payload_len);

@@ -5,6 +5,7 @@ use roce_wire::{Bth, Deth, Headers, ICRC_LEN, ImmDt, Opcode, QKey, Qpn, pad_len,
 use verbs_api::{QpType, SendFlags, WcStatus};
 
 use crate::batch::TxBatch;
+use crate::mutants::{Mutant, is_on};
 use crate::qp::operation::{Operation, SendTail};
 use crate::qp::requester::emit;
 use crate::qp::{PARTITION, Qp, Turn};
@@ -20,14 +21,14 @@ impl Qp {
     /// Send the oldest request. How many bytes the packet has, or why the turn ends without it.
     pub(super) fn send_datagram(&mut self, shared: &mut Shared, batch: &mut TxBatch) -> Result<usize, Turn> {
         let number = self.send_queue.head();
-        let payload_len = self.send_queue.get(number).length as usize;
+        let payload_len = self.send_queue.get(&shared.sends, number).length as usize;
         // The port's MTU was larger when the request was posted. Such a message is never sent (IBA C10-93.1.1).
         if payload_len > shared.port_mtu_bytes {
             shared.counters.send_err += 1;
             self.complete_oldest(shared);
             return Ok(0);
         }
-        let destination = *self.send_queue.destination(number);
+        let destination = *self.send_queue.destination(&shared.sends, number);
         let Some(mut path) = destination.path else {
             return Err(Turn::Done);
         };
@@ -36,7 +37,7 @@ impl Qp {
             let label = source_port::flow_label(self.id.qpn, destination.qpn);
             path.source_port = source_port::from_flow_label(label);
         }
-        let headers = self.datagram_headers(number, destination.qpn, destination.qkey, payload_len);
+        let headers = self.datagram_headers(shared, number, (destination.qpn, destination.qkey), payload_len);
         let len = headers.len() + payload_len + usize::from(headers.bth.pad) + ICRC_LEN;
         let out = batch.push(path, len).ok_or(Turn::BatchFull)?;
         let payload = emit(&headers, out, payload_len);
@@ -49,8 +50,14 @@ impl Qp {
         Ok(len)
     }
 
-    fn datagram_headers(&self, number: u64, dest_qp: Qpn, qkey: u32, payload_len: usize) -> Headers {
-        let wqe = self.send_queue.get(number);
+    fn datagram_headers(
+        &self,
+        shared: &Shared,
+        number: u64,
+        (dest_qp, qkey): (Qpn, u32),
+        payload_len: usize,
+    ) -> Headers {
+        let wqe = self.send_queue.get(&shared.sends, number);
         let immediate = if let Operation::Send {
             tail: SendTail::Immediate(imm),
         } = wqe.op
@@ -67,6 +74,7 @@ impl Qp {
         let mut bth = Bth::new(opcode, dest_qp, self.requester.next.psn());
         bth.pkey = PARTITION;
         bth.pad = pad_len(payload_len);
+        bth.ack_request |= is_on(Mutant::UdAsksForAck);
         bth.solicited = wqe.flags.contains(SendFlags::SOLICITED);
         let mut headers = Headers::new(bth);
         headers.immediate = immediate;

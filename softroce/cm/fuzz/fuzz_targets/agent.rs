@@ -1,0 +1,9 @@
+//! An agent against a hostile network and a hostile program.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../harness.rs"]
+mod harness;
+
+fuzz_target!(|bytes: &[u8]| harness::run(bytes));
