@@ -56,6 +56,9 @@ fn kind(finding: &Finding) -> Vec<String> {
     words.take(8).map(str::to_owned).collect()
 }
 
+/// Takes a change to a plan, which becomes a candidate.
+type Add<'a> = dyn FnMut(&dyn Fn(&mut Plan)) + 'a;
+
 /// Plans that are a little, or much, smaller; the boldest first.
 fn candidates(plan: &Plan) -> Vec<Plan> {
     let mut all = Vec::new();
@@ -111,7 +114,7 @@ fn candidates(plan: &Plan) -> Vec<Plan> {
     all
 }
 
-fn shrink_conversation(plan: &Plan, n: usize, add: &mut dyn FnMut(&dyn Fn(&mut Plan))) {
+fn shrink_conversation(plan: &Plan, n: usize, add: &mut Add<'_>) {
     let count = plan.conversations[n].messages.len();
     for keep in [count / 2, count * 3 / 4, count.saturating_sub(1)] {
         add(&|plan| {
