@@ -84,7 +84,7 @@ fn the_kernels_connection_is_read_field_by_field_and_written_byte_for_byte() {
     assert_eq!(path.ack_timeout, 19);
     assert_eq!(req.alternate, PathInfo::default());
     let ip = IpCm::parse(&req.private_data).expect("the header of RDMA CM");
-    assert_eq!(ip.source, "203.0.113.1:43966".parse().unwrap());
+    assert_eq!(ip.source, "203.0.113.1:44030".parse().unwrap());
     assert_eq!(ip.destination, "203.0.113.2".parse::<std::net::IpAddr>().unwrap());
     assert_eq!(ip.to_bytes(), req.private_data[..36]);
 
