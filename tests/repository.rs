@@ -60,6 +60,7 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
             "roce-wire",
             "roce-analyze",
             "verbs-api",
+            "verbs-native",
             "softroce",
             "softroce-sim",
             "softroce-log",

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use drill::{Agent, Bench, LocalDut, RemoteDut, Script, SimBench, WireBench};
 use serde::Serialize;
-use softroce::Softroce;
-use verbs_api::Provider;
+use verbs_api::{Context as _, GidType, Provider};
+use verbs_native::Native;
 
 use crate::device::DeviceArgs;
 use crate::progress::Progress;
@@ -44,6 +44,12 @@ pub struct Drill {
     /// With --serve: serve so many scripts, then end
     #[arg(long, value_name = "N", requires = "serve")]
     scripts_served: Option<u64>,
+    /// With --serve: serve this device of libibverbs instead, such as rxe0 or mlx5_0
+    #[arg(long, value_name = "DEVICE", requires = "serve")]
+    libibverbs: Option<String>,
+    /// With --libibverbs: which entry of the device's GID table; the first of RoCEv2 when left out
+    #[arg(long, value_name = "N", requires = "libibverbs")]
+    gid_index: Option<u32>,
     #[command(flatten)]
     device: DeviceArgs,
     /// Print each line as it is done, with its time
@@ -204,14 +210,44 @@ impl Drill {
     fn serve(&self, address: &str) -> Result<ExitCode> {
         let address = with_port(address)?;
         let agent = Agent::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+        if let Some(device) = &self.libibverbs {
+            let provider = Native::new()?;
+            let (port, index) = self.gid_of(&provider.open(device)?)?;
+            return self.serve_device(&agent, &provider, device, port, index);
+        }
         crate::device::check_address(&self.device)?;
         let provider =
             crate::device::open(&self.device, self.capture.as_deref(), Ipv4Addr::LOCALHOST.into())?;
         let name = first_device(&provider)?;
+        self.serve_device(&agent, &provider, &name, 1, 0)
+    }
+
+    /// The port and index of the GID to use.
+    fn gid_of(&self, context: &verbs_native::Context) -> Result<(u8, u32)> {
+        let table = context.gid_table()?;
+        let entry = match self.gid_index {
+            Some(index) => table.iter().find(|entry| entry.index == index),
+            None => table
+                .iter()
+                .find(|entry| entry.gid_type == GidType::RoceV2 && entry.gid.ip().is_ipv4()),
+        };
+        let entry = entry.or(table.iter().find(|entry| entry.gid_type == GidType::RoceV2));
+        let entry = entry.context("the device has no GID of RoCEv2; has its interface an address?")?;
+        Ok((entry.port, entry.index))
+    }
+
+    fn serve_device<P: Provider>(
+        &self,
+        agent: &Agent,
+        provider: &P,
+        name: &str,
+        port: u8,
+        gid_index: u32,
+    ) -> Result<ExitCode> {
         println!("serving {name} at {}", agent.local_addr()?);
         let mut served = 0;
         while self.scripts_served.is_none_or(|most| served < most) {
-            let done = agent.serve_one::<Softroce>(|| LocalDut::new(provider.open(&name)?, 1, 0));
+            let done = agent.serve_one::<P>(|| LocalDut::new(provider.open(name)?, port, gid_index));
             if let Err(error) = done {
                 eprintln!("softroce: a script ended early: {error}");
             }

@@ -2,7 +2,7 @@
 //! MTU, both as requester and as responder; then what networks and peers do wrong: losses, receivers that are not ready,
 //! requests that must be refused.
 //!
-//! Both ends walk through the same plan ([`plan`]). Each case has fresh queue pairs and ends with a verdict of both ends,
+//! Both ends walk through the same plan (`plan`). Each case has fresh queue pairs and ends with a verdict of both ends,
 //! so that one that fails spoils no other. Data are compared byte by byte, the bytes around them too; counters must show
 //! nothing but the trouble that the case made itself.
 
