@@ -127,6 +127,7 @@ if [ "$mode" = long ]; then
   # The kernel's drivers: the suite on them, and softroce facing them.
   if reason=$(tests/rxe-vm/rig.sh --can-run 2>&1); then
     part "the kernel's soft RDMA" 1500 tests/rxe-vm/rig.sh "$built/release/softroce" "$built/debug/peer"
+    part "scripts against rxe" 900 tests/rxe-vm/drill.sh "$built/release/softroce"
   else
     skip "the kernel's soft RDMA" "$reason"
   fi
@@ -139,6 +140,9 @@ if [ "$mode" = long ]; then
     part "conformance, ${bed%:*} x ${bed#*:}" 2400 \
       bash -c 'repeat "$@"' repeat "${bed#*:}" "$built/release/softroce" conformance --bed "${bed%:*}"
   done
+
+  part "simulation" 2400 "$built/release/softroce" sim --minutes 30 --findings "$logs"
+  part "reference model" 1200 env PROPTEST_CASES=100000 cargo test -p softroce-sim --test model --locked
 
   for folder in $(git ls-files '*fuzz/Cargo.toml' 2>/dev/null); do
     folder=$(dirname "$folder")
