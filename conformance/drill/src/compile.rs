@@ -46,6 +46,12 @@ pub(crate) fn compile(source: &Source) -> Result<Script, Vec<Problem>> {
         only_sim,
         ..
     } = compiler;
+    if problems.is_empty() && steps.is_empty() {
+        problems.push(Problem::new(
+            Default::default(),
+            "nothing happens in this script; begin with `qp A rc`",
+        ));
+    }
     problems.sort_by_key(|problem| (problem.span.line, problem.span.column));
     if !problems.is_empty() {
         return Err(problems);

@@ -51,6 +51,16 @@ fn every_wrong_line_is_told_at_once() {
 }
 
 #[test]
+fn a_text_in_which_nothing_happens_is_no_script() {
+    for text in ["", "# only a remark", "title \"a story\"\nshows \"ACK-1\""] {
+        assert_eq!(
+            problems(text),
+            ["s:1:1: nothing happens in this script; begin with `qp A rc`"]
+        );
+    }
+}
+
+#[test]
 fn names_must_be_known_and_of_the_right_kind() {
     for (text, told) in [
         ("recv A 1", "s:1:6: nothing is called `A`"),

@@ -25,7 +25,7 @@ pub struct Sim {
     #[arg(long)]
     seed: Option<u64>,
     /// So many runs
-    #[arg(long, conflicts_with = "minutes")]
+    #[arg(long, conflicts_with = "minutes", value_parser = clap::value_parser!(u64).range(1..))]
     runs: Option<u64>,
     /// For so many minutes
     #[arg(long)]

@@ -28,6 +28,8 @@ const STEP: Duration = Duration::from_millis(1);
 struct Kept {
     at: Duration,
     flow: Flow,
+    /// The IPv4 identification: a socket does not show it, but the ICRC covers it, and so tells.
+    ip_id: u16,
     bytes: Vec<u8>,
 }
 
@@ -66,13 +68,14 @@ impl WireBench {
         })
     }
 
-    fn keep(&mut self, flow: Flow, bytes: &[u8]) {
+    fn keep(&mut self, flow: Flow, ip_id: u16, bytes: &[u8]) {
         if self.kept.len() == MOST_KEPT {
             self.kept.pop_front();
         }
         self.kept.push_back(Kept {
             at: self.begun.elapsed(),
             flow,
+            ip_id,
             bytes: bytes.to_vec(),
         });
     }
@@ -97,14 +100,20 @@ impl WireBench {
                 source_port: from.port(),
                 dest_port: ROCE_V2_PORT,
             };
-            let seen = read(bytes).map(|packet| Seen {
+            let packet = read(bytes);
+            // What is no packet may be too short for an ICRC.
+            let verdict = packet.map_or(Verdict::Invalid, |_| icrc::verify(&flow, &[0], bytes));
+            self.unread.extend(packet.map(|packet| Seen {
                 at: self.begun.elapsed(),
                 headers: packet.headers,
                 payload: packet.payload.to_vec(),
-                icrc_is_valid: icrc::verify(&flow, &[0], bytes) != Verdict::Invalid,
-            });
-            self.unread.extend(seen);
-            self.keep(flow, bytes);
+                icrc_is_valid: verdict != Verdict::Invalid,
+            }));
+            let ip_id = match verdict {
+                Verdict::ValidWithIpId(ip_id) => ip_id,
+                Verdict::Valid | Verdict::Invalid => 0,
+            };
+            self.keep(flow, ip_id, bytes);
         }
     }
 }
@@ -129,7 +138,7 @@ impl Bench for WireBench {
         }
         self.socket
             .send_to(&bytes, SocketAddr::new(self.device, ROCE_V2_PORT))?;
-        self.keep(flow, &bytes);
+        self.keep(flow, 0, &bytes);
         Ok(())
     }
 
@@ -174,7 +183,7 @@ impl Bench for WireBench {
         for kept in &self.kept {
             let parts = Frame {
                 ethernet: None,
-                ip: header(&kept.flow),
+                ip: header(kept),
                 udp: Udp {
                     source_port: kept.flow.source_port,
                     dest_port: ROCE_V2_PORT,
@@ -192,11 +201,11 @@ impl Bench for WireBench {
 }
 
 /// The IP header of a kept packet; a socket does not show the real one.
-fn header(flow: &Flow) -> Ip {
-    match (flow.src, flow.dst) {
+fn header(kept: &Kept) -> Ip {
+    match (kept.flow.src, kept.flow.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => Ip::V4(Ipv4 {
             tos: 0,
-            identification: 0,
+            identification: kept.ip_id,
             dont_fragment: true,
             ttl: 64,
             src,
