@@ -132,21 +132,24 @@ impl UdpFabric {
             header_fields: options.header_fields,
             sharing: Sharing::SameUser,
         };
-        let socket =
-            UdpSocket::bind(&own, socket_options).map_err(|error| refusal::explain(address, error))?;
-        // Refused only for interfaces that cannot have groups; then sending there is refused as well.
-        let _ = socket.send_groups_on(address, interface.index);
-        let groups = Groups::new(address, interface.index, socket_options)
-            .map_err(|error| Error::system("cannot watch the sockets of multicast groups", error))?;
+        // All that takes time comes before the socket: from then on packets of others may come here, which only reading
+        // passes on.
         let segments_max = match options.trains {
             Trains::Allowed => sys::largest_train_segments(&own),
             Trains::Never => 1,
         };
+        let groups = Groups::new(address, interface.index, socket_options)
+            .map_err(|error| Error::system("cannot watch the sockets of multicast groups", error))?;
+        let monitor = InterfaceMonitor::open().ok();
+        let arena = ReceiveArena::new();
+        let socket =
+            UdpSocket::bind(&own, socket_options).map_err(|error| refusal::explain(address, error))?;
+        // Refused only for interfaces that cannot have groups; then sending there is refused as well.
+        let _ = socket.send_groups_on(address, interface.index);
         let (_, receive_buffer_bytes) = socket.receive_memory().ok_or_else(|| {
             Error::invalid("the kernel does not tell the size of receive buffers (SO_MEMINFO, Linux 4.12)")
         })?;
         let links = Links::claim(address, scope_id(&own), sys::random_u64())?;
-        let monitor = InterfaceMonitor::open().ok();
         if let Some(monitor) = &monitor {
             links
                 .watch(monitor.as_raw_fd())
@@ -158,7 +161,7 @@ impl UdpFabric {
             interface,
             monitor,
             transmitter: Transmitter::new(own, segments_max),
-            arena: ReceiveArena::new(),
+            arena,
             member: Member::new(own, links),
             groups,
             counters: FabricCounters::default(),
