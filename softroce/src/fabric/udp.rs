@@ -38,9 +38,13 @@ pub enum Endpoint {
     Interface(String),
 }
 
-/// Of a receive buffer no more is relied on than the system's usual size, bytes. What it has besides is for packets that
-/// nobody bounds: those of UC and UD, and of strangers.
-const RELIED_ON_BYTES: u32 = 212_992;
+/// What is relied on of a receive buffer, bytes: the system's usual size, or this part of a larger one. What it has besides
+/// is for packets that nobody bounds: those of UC and UD, and of strangers.
+const USUAL_BYTES: u32 = 212_992;
+const PART_RELIED_ON: u32 = 4;
+/// More is of no use, bytes: with this, READs are asked for in pieces that leave as two full trains, and two of them are
+/// under way.
+const RELIED_ON_BYTES_MAX: u32 = 675_840;
 
 /// How to open a [`UdpFabric`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -300,7 +304,7 @@ impl Fabric for UdpFabric {
     }
 
     fn receive_buffer_bytes(&self) -> u32 {
-        self.receive_buffer_bytes.min(RELIED_ON_BYTES)
+        relied_on(self.receive_buffer_bytes)
     }
 
     fn port(&mut self) -> PortConfig {
@@ -377,6 +381,12 @@ impl Drop for UdpFabric {
     }
 }
 
+/// How much of a receive buffer of this size may be filled with what was asked for.
+fn relied_on(buffer_bytes: u32) -> u32 {
+    let part = (buffer_bytes / PART_RELIED_ON).clamp(USUAL_BYTES, RELIED_ON_BYTES_MAX);
+    buffer_bytes.min(part)
+}
+
 /// The address of an endpoint and the interface that has it.
 fn resolve(endpoint: &Endpoint) -> Result<(IpAddr, Interface)> {
     let failed = |error| Error::system("cannot list the network interfaces", error);
@@ -419,4 +429,22 @@ fn scope_id(address: &SocketAddr) -> u32 {
 /// A steward whose rounds nobody else uses.
 fn new_steward(links: &Links) -> Steward {
     Steward::new(links.own(), sys::random_u64() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_large_receive_buffer_a_part_is_relied_on_and_of_a_usual_one_all() {
+        assert_eq!(relied_on(4_608), 4_608, "the smallest that Linux gives");
+        assert_eq!(relied_on(USUAL_BYTES), USUAL_BYTES);
+        assert_eq!(
+            relied_on(2 * USUAL_BYTES),
+            USUAL_BYTES,
+            "rmem_max as it usually is"
+        );
+        assert_eq!(relied_on(2 << 20), 1 << 19);
+        assert_eq!(relied_on(8 << 20), RELIED_ON_BYTES_MAX);
+    }
 }

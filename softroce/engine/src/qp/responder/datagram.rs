@@ -5,11 +5,9 @@
 
 use roce_wire::grh::GRH_LEN;
 use roce_wire::{Operation, Packet, pad_len};
-use verbs_api::{Sge, WcOpcode, WcStatus};
+use verbs_api::{WcOpcode, WcStatus};
 
-use crate::PdId;
 use crate::failure::{Cause, DropReason, Refusal};
-use crate::memory::{Memory, MemoryFault};
 use crate::qp::Qp;
 use crate::shared::Shared;
 
@@ -44,8 +42,11 @@ impl Qp {
         let Some((_, sges)) = self.receives.current(shared) else {
             return;
         };
-        let pd = self.receives.pd(self.id.pd);
-        if scatter_behind(&shared.memory, pd, sges, grh, payload).is_err() {
+        let (memory, pd) = (&shared.memory, self.receives.pd(self.id.pd));
+        let scattered = memory
+            .scatter(pd, sges, 0, grh)
+            .and_then(|()| memory.scatter(pd, sges, GRH_LEN as u64, payload));
+        if scattered.is_err() {
             // The owner's fault, not the sender's.
             self.fail_receive(shared, WcStatus::LocProtErr);
             return;
@@ -60,28 +61,6 @@ impl Qp {
         let kind = packet_kind(grh);
         self.complete_receive_at(shared, packet, WcOpcode::Recv, byte_len as u32, kind);
     }
-}
-
-/// Payloads up to so many bytes are put behind the header first: one walk over the entries costs less than two.
-const SHORT_LEN: usize = 88;
-
-/// Write the header and the payload behind it into the entries.
-fn scatter_behind(
-    memory: &Memory,
-    pd: PdId,
-    sges: &[Sge],
-    grh: &[u8; GRH_LEN],
-    payload: &[u8],
-) -> Result<(), MemoryFault> {
-    if payload.len() > SHORT_LEN {
-        return memory
-            .scatter(pd, sges, 0, grh)
-            .and_then(|()| memory.scatter(pd, sges, GRH_LEN as u64, payload));
-    }
-    let mut both = [0; GRH_LEN + SHORT_LEN];
-    both[..GRH_LEN].copy_from_slice(grh);
-    both[GRH_LEN..GRH_LEN + payload.len()].copy_from_slice(payload);
-    memory.scatter(pd, sges, 0, &both[..GRH_LEN + payload.len()])
 }
 
 /// The flag that says which kind of packet a datagram came in (Annex A17, A17.4.5.1), in the place where cards tell it:
