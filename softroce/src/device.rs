@@ -406,22 +406,25 @@ impl Shared {
         result
     }
 
-    /// A polling thread's round, if nobody else is inside. Never waits.
-    pub(crate) fn poll_round(&self) {
+    /// A polling thread's round, if nobody else is inside. Never waits. Whether it found something that had arrived.
+    pub(crate) fn poll_round(&self) -> bool {
         let Some(guard) = self.gate.try_enter() else {
-            return;
+            return false;
         };
         let now = self.clock.now();
         let looks = match self.pace.polled(now) {
             Poller::Spins => LOOKS_OF_A_SPINNER,
             Poller::Works => 1,
         };
-        if self.round_and_leave(guard, now, looks) == Left::Again {
+        let (left, received) = self.round_and_leave(guard, now, looks);
+        if left == Left::Again {
             self.rounds_for_others();
         }
+        received > 0
     }
 
-    fn round_and_leave(&self, mut guard: Inside<'_>, now: Time, looks: u32) -> Left {
+    /// How many datagrams it received comes with it.
+    fn round_and_leave(&self, mut guard: Inside<'_>, now: Time, looks: u32) -> (Left, usize) {
         guard.clear_again();
         let done = guard.round_of_looks(now, RoundAcks::WithAnswer, &self.pace, looks);
         if done.received > 0 {
@@ -431,7 +434,7 @@ impl Shared {
         self.pace.deadline_is(guard.poll_timeout());
         let left = guard.leave();
         self.pace.ring();
-        left
+        (left, done.received)
     }
 
     /// What a round leaves over is for the background thread, should it sleep: the program may not come back soon. Call
@@ -457,7 +460,7 @@ impl Shared {
             let Some(guard) = self.gate.try_enter() else {
                 return;
             };
-            if self.round_and_leave(guard, self.clock.now(), 1) == Left::Quiet {
+            if self.round_and_leave(guard, self.clock.now(), 1).0 == Left::Quiet {
                 return;
             }
         }
