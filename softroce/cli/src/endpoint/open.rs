@@ -2,11 +2,11 @@
 
 use anyhow::{Context as _, Result, bail};
 use verbs_api::{
-    Access, Buffer, CompletionQueue, Context, CqInit, Mtu, Notify, ProtectionDomain, Provider, QpCap, QpInit,
-    QpType, QueuePair, SqSigType, SrqInit,
+    Access, Buffer, CompletionQueue, Connection, Context, CqInit, Gid, Mtu, Notify, ProtectionDomain,
+    Provider, QpCap, QpInit, QpType, QueuePair, SqSigType, SrqInit,
 };
 
-use super::attributes::to_init;
+use super::attributes::connection;
 use super::{Endpoint, Service, Sizes, Transport, Waiting};
 
 /// What all queue pairs of an endpoint are made from.
@@ -33,10 +33,18 @@ impl<P: Provider> Parts<'_, P> {
             cap: self.cap,
             sq_sig: SqSigType::OnRequest,
         };
+        let connection = Connection {
+            access: match qp_type {
+                // It has nothing but WRITE to permit.
+                QpType::Uc => self.access & (Access::LOCAL_WRITE | Access::REMOTE_WRITE),
+                _ => self.access,
+            },
+            ..connection(qp_type, Gid::default(), 0)
+        };
         (0..count)
             .map(|_| {
                 let qp = self.pd.create_qp(&init)?;
-                qp.modify(&to_init(qp_type, self.access))?;
+                qp.modify(&connection.to_init())?;
                 Ok(qp)
             })
             .collect()

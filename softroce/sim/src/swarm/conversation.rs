@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use softroce::Softroce;
 use verbs_api::{
-    Access, AddressVector, Buffer, CompletionQueue, Context, CqInit, MemoryRegion, ProtectionDomain,
-    Provider, QpAttr, QpCap, QpInit, QpState, QueuePair, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge,
-    Wc, WcStatus,
+    Access, AddressVector, Buffer, CompletionQueue, Connection, Context, CqInit, MemoryRegion,
+    ProtectionDomain, Provider, QpCap, QpInit, QpState, QpType, QueuePair, RecvWr, RemoteAddr, SendFlags,
+    SendOp, SendWr, Sge, Wc, WcStatus,
 };
 
 use super::plan::{Kind, Message, Setup};
@@ -424,31 +424,18 @@ pub(super) fn poll(cq: &<Softroce as Provider>::Cq) -> Result<Option<Wc>, String
 }
 
 fn connect(own: &End, peer: &End, setup: &Setup, [own_psn, peer_psn]: [u32; 2]) {
-    let modify = |attr: QpAttr| own.qp.modify(&attr).expect("a legal transition");
-    modify(QpAttr {
-        state: Some(QpState::Init),
-        pkey_index: Some(0),
-        port: Some(1),
-        access: Some(Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC),
-        ..QpAttr::default()
-    });
-    modify(QpAttr {
-        state: Some(QpState::Rtr),
-        av: Some(peer.address),
-        path_mtu: Some(setup.mtu()),
-        dest_qpn: Some(peer.qp.qpn()),
-        rq_psn: Some(peer_psn),
-        max_dest_rd_atomic: Some(setup.rd_atomic),
-        min_rnr_timer: Some(setup.min_rnr_timer),
-        ..QpAttr::default()
-    });
-    modify(QpAttr {
-        state: Some(QpState::Rts),
-        timeout: Some(setup.timeout),
-        retry_cnt: Some(setup.retry_cnt),
-        rnr_retry: Some(setup.rnr_retry),
-        sq_psn: Some(own_psn),
-        max_rd_atomic: Some(setup.rd_atomic),
-        ..QpAttr::default()
-    });
+    let connection = Connection {
+        access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
+        path_mtu: setup.mtu(),
+        sq_psn: own_psn,
+        rq_psn: peer_psn,
+        timeout: setup.timeout,
+        retry_cnt: setup.retry_cnt,
+        rnr_retry: setup.rnr_retry,
+        min_rnr_timer: setup.min_rnr_timer,
+        max_rd_atomic: setup.rd_atomic,
+        max_dest_rd_atomic: setup.rd_atomic,
+        ..Connection::new(QpType::Rc, peer.address, peer.qp.qpn())
+    };
+    connection.make(&own.qp).expect("legal transitions");
 }
