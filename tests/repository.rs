@@ -87,6 +87,19 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
     ),
 ];
 
+#[test]
+fn every_package_is_on_the_map_and_in_the_architecture() {
+    for document in ["CONTRIBUTING.md", "docs/architecture.md"] {
+        let text = std::fs::read_to_string(repository().join(document)).expect("the document is there");
+        let missing: Vec<&str> = MAY_DEPEND
+            .iter()
+            .map(|(name, ..)| *name)
+            .filter(|name| !text.contains(&format!("`{name}`")))
+            .collect();
+        assert!(missing.is_empty(), "{document} does not name {missing:?}");
+    }
+}
+
 fn run(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program)
         .args(arguments)
