@@ -13,8 +13,8 @@ use crate::pair::{Endpoint, Node, Setup};
 use crate::scene::Scene;
 use crate::testbed::{Passing, Side, Testbed};
 
-/// The played queue pair's number: no device gives out numbers so low.
-const PLAYED_QPN: u32 = 0xF42;
+/// The played queue pair's number. Most devices give out no numbers so low; on a real wire packets to it reach no device.
+pub(crate) const PLAYED_QPN: u32 = 0xF42;
 
 /// A real queue pair at the left end, connected to a peer at the right end that the case plays.
 pub struct RawPeer<B: Testbed> {
