@@ -1,7 +1,7 @@
 //! What happens to devices and queue pairs by rule, in virtual time.
 
 use super::*;
-use verbs_api::{AsyncEvent, EventKind, EventSource, PortState};
+use verbs_api::{AsyncEvent, EventKind, EventSource, Object, PortState};
 
 const MILLISECOND: u64 = 1_000_000;
 
@@ -130,11 +130,24 @@ fn a_device_that_fails_does_only_what_puts_things_away() {
 fn a_packet_may_be_what_fails_its_queue_pair() {
     let mut pair =
         Pair::with("opcode = \"write\"\ndirection = \"in\"\nnth = 3\ndo = { event = \"qp-fatal\" }");
-    let ends = pair.write(3, 8);
-    assert_eq!(ends[..2], [WcStatus::Success; 2]);
-    pair.world.run_for(SECOND);
+    // Nobody is left to answer.
+    assert_eq!(
+        pair.write(3, 8),
+        [WcStatus::Success, WcStatus::Success, WcStatus::RetryExcErr]
+    );
     assert_eq!(pair.right.qp.state().unwrap(), QpState::Err);
-    assert_eq!(pair.left.qp.state().unwrap(), QpState::Rts);
+    let at_right: Vec<AsyncEvent> = std::iter::from_fn(|| pair.right.context.async_event().unwrap())
+        .map(|guard| guard.event())
+        .collect();
+    let fatal = AsyncEvent {
+        kind: EventKind::QpFatal,
+        source: EventSource::Qp(pair.right.qp.qpn()),
+    };
+    assert!(at_right.contains(&fatal), "{at_right:?}");
+    assert!(
+        !pair.kinds().contains(&EventKind::QpFatal),
+        "the other end fails by itself"
+    );
     assert_eq!(pair.hits(), 1);
 }
 
