@@ -129,7 +129,7 @@ fn old_acknowledgement<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         peer.acknowledge(scene, psn, Syndrome::ACK, 1);
     }
     scene.quiet(&[&peer.node.send_cq], SHORT)?;
-    peer.silence(scene, SHORT)?;
+    peer.nothing_new(scene, SHORT)?;
     peer.acknowledge(scene, third, Syndrome::ACK, 3);
     scene.ends_with(&peer.node.send_cq, 3, WcStatus::Success)?;
     Ok(())
