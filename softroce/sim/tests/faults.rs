@@ -6,6 +6,8 @@ use verbs_api::{QpState, QueuePair, RecvWr, SendOp, SendWr, WcStatus};
 
 use crate::pair::{Cq, Pair, SECOND, completion};
 
+mod events;
+
 impl Pair {
     fn new() -> Pair {
         Pair::in_world(5)

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use softroce::Softroce;
 use softroce_sim::{Stuck, World};
 use verbs_api::{
-    Access, AddressVector, Buffer, CompletionQueue, Connection, Context, CqInit, GidEntry, MemoryRegion,
+    Access, AddressVector, Buffer, CompletionQueue, Connection, Context, CqInit, Gid, MemoryRegion,
     ProtectionDomain, Provider, QpInit, QpType, QueuePair, RemoteAddr, SendOp, SendWr, Sge, Wc,
 };
 
@@ -23,13 +23,14 @@ pub struct End {
     pub cq: Cq,
     pub mr: <Softroce as Provider>::Mr,
     pub buffer: Buffer,
-    gid: GidEntry,
+    pub gid: Gid,
+    pub context: <Softroce as Provider>::Context,
 }
 
 impl End {
     fn new(provider: &Softroce, name: &str) -> End {
         let context = provider.open(name).expect("the device is there");
-        let gid = context.query_gid(1, 0).expect("it has a GID");
+        let gid = context.query_gid(1, 0).expect("it has a GID").gid;
         let pd = context.alloc_pd().expect("a domain");
         let cq = context.create_cq(&CqInit::new(64)).expect("a completion queue");
         let qp = pd.create_qp(&QpInit::rc(&cq)).expect("a queue pair");
@@ -42,13 +43,14 @@ impl End {
             mr,
             buffer,
             gid,
+            context,
         }
     }
 
     fn connect(&self, peer: &End) {
         let to_peer = AddressVector {
-            dgid: Some(peer.gid.gid),
-            port: self.gid.port,
+            dgid: Some(peer.gid),
+            port: 1,
             hop_limit: 64,
             ..AddressVector::default()
         };

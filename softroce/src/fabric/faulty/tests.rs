@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 
 use roce_wire::icrc::Verdict;
 use softroce_faults::Rules;
-use verbs_api::Mtu;
+use verbs_api::{Mtu, PortState};
 
 use super::super::FabricCounters;
 use super::*;
