@@ -16,6 +16,7 @@ pub mod faults;
 pub mod interfaces;
 pub mod journal;
 pub mod tap;
+mod tempo;
 
 mod ah;
 mod card;
