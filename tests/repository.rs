@@ -44,9 +44,17 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "softroce-dropin",
-        &["roce-wire", "verbs-api", "verbs-sys", "softroce", "softroce-log"],
+        &[
+            "roce-wire",
+            "verbs-api",
+            "verbs-sys",
+            "softroce",
+            "softroce-log",
+            "softroce-rsocket",
+        ],
         &[],
     ),
+    ("softroce-rsocket", &["verbs-api"], &[]),
     ("softroce-paths", &[], &[]),
     ("softroce-log", &[], &[]),
     (
