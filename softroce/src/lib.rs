@@ -16,7 +16,6 @@ pub mod faults;
 pub mod interfaces;
 pub mod journal;
 pub mod tap;
-mod tempo;
 
 mod ah;
 mod card;
@@ -45,6 +44,7 @@ mod qp;
 mod room;
 mod srq;
 mod system_counters;
+mod tempo;
 mod unacknowledged;
 mod worker;
 mod xrc;
