@@ -17,6 +17,7 @@ use crate::import::*;
 use crate::memory::*;
 use crate::qp::*;
 use crate::query::*;
+use crate::rsocket::*;
 use crate::srq::*;
 use crate::texts::*;
 use crate::unsupported::*;
