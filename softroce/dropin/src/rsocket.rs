@@ -8,16 +8,19 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
+use std::net::SocketAddr;
 use std::sync::{Arc, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use softroce::Cm;
-use softroce_rsocket::{Family, OpenChannel, Patience, Shutdown, StreamSocket};
+use softroce_rsocket::{
+    DatagramSocket, Family, OpenChannel, Options, Patience, Ready, Shutdown, StreamSocket, Watch,
+};
 use verbs_api::{Error, ErrorKind, Result};
 
 use crate::device::Registry;
 use crate::entry::{count, number_or_minus_one};
-use address::{AddressOut, address_in};
+use address::{AddressOut, address_in, is_unspecified};
 
 mod address;
 mod data;
@@ -35,6 +38,7 @@ pub(crate) use poll::{rpoll, rselect};
 /// What a number of the table stands for.
 pub(crate) enum Socket {
     Stream(StreamSocket<Cm>),
+    Datagram(DatagramSocket<Cm>),
 }
 
 type Table = HashMap<c_int, Arc<Socket>>;
@@ -81,53 +85,90 @@ fn enter(socket: Socket) -> c_int {
 extern "C" fn close_all() {
     /// For all sockets together, about; a peer that does not take what was sent must not keep a program from ending.
     const LINGER: Duration = Duration::from_millis(500);
-    let Ok(mut table) = SOCKETS.try_write() else { return };
+    let Ok(mut table) = SOCKETS.try_write() else {
+        return;
+    };
     for socket in table.take().into_iter().flat_map(Table::into_values) {
         socket.close_within(LINGER);
     }
 }
 
+/// What both kinds have under the same name.
+macro_rules! either {
+    ($self:expr, $socket:ident => $call:expr) => {
+        match $self {
+            Socket::Stream($socket) => $call,
+            Socket::Datagram($socket) => $call,
+        }
+    };
+}
+
 impl Socket {
     fn number(&self) -> c_int {
-        match self {
-            Socket::Stream(socket) => socket.number(),
-        }
+        either!(self, socket => socket.number())
     }
 
     fn family(&self) -> Family {
-        match self {
-            Socket::Stream(socket) => socket.family(),
-        }
+        either!(self, socket => socket.family())
     }
 
-    fn close(&self) {
-        match self {
-            Socket::Stream(socket) => socket.close(),
-        }
+    fn options(&self) -> Options {
+        either!(self, socket => socket.options())
     }
 
-    fn close_within(&self, time: Duration) {
-        let Socket::Stream(socket) = self;
-        socket.set_options(|options| options.linger = Some(options.linger.unwrap_or(time).min(time)));
-        socket.close();
+    fn set_options(&self, change: impl FnOnce(&mut Options)) {
+        either!(self, socket => socket.set_options(change));
+    }
+
+    fn take_error(&self) -> Option<c_int> {
+        either!(self, socket => socket.take_error())
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        either!(self, socket => socket.local_addr())
+    }
+
+    fn peer_addr(&self) -> Result<SocketAddr> {
+        either!(self, socket => socket.peer_addr())
+    }
+
+    fn bind(&self, local: SocketAddr) -> Result<()> {
+        either!(self, socket => socket.bind(local))
+    }
+
+    fn ready(&self) -> Result<Ready> {
+        either!(self, socket => socket.ready())
+    }
+
+    fn watch(&self) -> Result<(Ready, Watch<'_, Cm>)> {
+        either!(self, socket => socket.watch())
     }
 
     fn set_nonblocking(&self, nonblocking: bool) {
-        match self {
-            Socket::Stream(socket) => socket.set_nonblocking(nonblocking),
-        }
+        either!(self, socket => socket.set_nonblocking(nonblocking));
     }
 
     fn is_nonblocking(&self) -> bool {
-        match self {
-            Socket::Stream(socket) => socket.is_nonblocking(),
-        }
+        either!(self, socket => socket.is_nonblocking())
+    }
+
+    fn close(&self) {
+        either!(self, socket => socket.close());
+    }
+
+    fn close_within(&self, time: Duration) {
+        self.set_options(|options| options.linger = Some(options.linger.unwrap_or(time).min(time)));
+        self.close();
     }
 
     /// EOPNOTSUPP for datagrams.
     fn stream(&self) -> Result<&StreamSocket<Cm>> {
         match self {
             Socket::Stream(socket) => Ok(socket),
+            Socket::Datagram(_) => Err(os_error(
+                libc::EOPNOTSUPP,
+                "only a stream can do this, and the rsocket is of datagrams",
+            )),
         }
     }
 }
@@ -161,6 +202,9 @@ pub(crate) extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_int) ->
             (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => {
                 Socket::Stream(StreamSocket::new(&channels(), family)?)
             }
+            (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => {
+                Socket::Datagram(DatagramSocket::new(&channels(), family)?)
+            }
             (kind, protocol) => {
                 return Err(os_error(
                     libc::EPROTONOSUPPORT,
@@ -175,13 +219,15 @@ pub(crate) extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_int) ->
 
 /// # Safety
 /// `address` is NULL or valid for `length` bytes.
-pub(crate) unsafe extern "C" fn rbind(socket: c_int, address: *const libc::sockaddr, length: libc::socklen_t) -> c_int {
+pub(crate) unsafe extern "C" fn rbind(
+    socket: c_int,
+    address: *const libc::sockaddr,
+    length: libc::socklen_t,
+) -> c_int {
     number_or_minus_one("rbind", || {
         // SAFETY: the caller's promise.
         let local = unsafe { address_in(address, length) }?;
-        match &*lookup(socket)? {
-            Socket::Stream(socket) => socket.bind(local),
-        }
+        lookup(socket)?.bind(local)
     })
 }
 
@@ -218,22 +264,29 @@ pub(crate) unsafe extern "C" fn rconnect(
 ) -> c_int {
     number_or_minus_one("rconnect", || {
         // SAFETY: the caller's promise.
-        let to = unsafe { address_in(address, length) }?;
+        let to = || unsafe { address_in(address, length) };
         match &*lookup(socket)? {
-            Socket::Stream(socket) => socket.connect(to),
+            Socket::Stream(socket) => socket.connect(to()?),
+            // SAFETY: the caller's promise.
+            Socket::Datagram(socket) if unsafe { is_unspecified(address, length) } => socket.connect(None),
+            Socket::Datagram(socket) => socket.connect(Some(to()?)),
         }
     })
 }
 
 pub(crate) extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
     number_or_minus_one("rshutdown", || {
-        let how = match how {
+        let ways = match how {
             libc::SHUT_RD => Shutdown::Read,
             libc::SHUT_WR => Shutdown::Write,
             libc::SHUT_RDWR => Shutdown::Both,
             other => return Err(Error::invalid(format!("{other} is no way to shut down"))),
         };
-        lookup(socket)?.stream()?.shut_down(how)
+        match &*lookup(socket)? {
+            Socket::Stream(socket) => socket.shut_down(ways),
+            // There is no peer that would have to know; as for UDP, only the question whether there is one matters.
+            Socket::Datagram(socket) => socket.peer_addr().map(drop),
+        }
     })
 }
 

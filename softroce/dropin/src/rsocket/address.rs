@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 use verbs_api::{Error, Result};
 
-use super::{Socket, lookup, os_error};
+use super::{lookup, os_error};
 use crate::entry::{null, number_or_minus_one};
 
 /// An address that C gave. EAFNOSUPPORT; EINVAL: too short.
@@ -51,6 +51,17 @@ pub(super) unsafe fn address_in(address: *const sockaddr, length: socklen_t) -> 
     }
 }
 
+/// Whether an address is of no family: `connect` undoes what it did before.
+///
+/// # Safety
+/// As [`address_in`].
+pub(super) unsafe fn is_unspecified(address: *const sockaddr, length: socklen_t) -> bool {
+    let has_family = !address.is_null() && length as usize >= size_of::<libc::sa_family_t>();
+    // SAFETY: the family is within the length.
+    has_family
+        && c_int::from(unsafe { address.cast::<libc::sa_family_t>().read_unaligned() }) == libc::AF_UNSPEC
+}
+
 /// Where C wants an address, if it does.
 #[derive(Clone, Copy)]
 pub(super) struct AddressOut {
@@ -62,7 +73,11 @@ impl AddressOut {
     /// # Safety
     /// `place` is NULL or valid for as many bytes as `length` says, and then `length` is valid, as long as this is used.
     pub(super) unsafe fn new(place: *mut sockaddr, length: *mut socklen_t) -> Self {
-        let place = if length.is_null() { std::ptr::null_mut() } else { place };
+        let place = if length.is_null() {
+            std::ptr::null_mut()
+        } else {
+            place
+        };
         AddressOut {
             place: place.cast(),
             length,
@@ -109,11 +124,13 @@ impl AddressOut {
 
 /// # Safety
 /// `address` is NULL or valid for as many bytes as `length` says.
-pub(crate) unsafe extern "C" fn rgetsockname(socket: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+pub(crate) unsafe extern "C" fn rgetsockname(
+    socket: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
     number_or_minus_one("rgetsockname", || {
-        let local = match &*lookup(socket)? {
-            Socket::Stream(socket) => socket.local_addr(),
-        };
+        let local = lookup(socket)?.local_addr();
         // SAFETY: the caller's promise.
         unsafe { answer(address, length, local) }
     })
@@ -121,11 +138,13 @@ pub(crate) unsafe extern "C" fn rgetsockname(socket: c_int, address: *mut sockad
 
 /// # Safety
 /// As [`rgetsockname`].
-pub(crate) unsafe extern "C" fn rgetpeername(socket: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+pub(crate) unsafe extern "C" fn rgetpeername(
+    socket: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
     number_or_minus_one("rgetpeername", || {
-        let peer = match &*lookup(socket)? {
-            Socket::Stream(socket) => socket.peer_addr()?,
-        };
+        let peer = lookup(socket)?.peer_addr()?;
         // SAFETY: the caller's promise.
         unsafe { answer(address, length, peer) }
     })
@@ -152,7 +171,10 @@ mod tests {
         // SAFETY: the array is longer than the room.
         unsafe {
             AddressOut::new(bytes.as_mut_ptr().cast(), &raw mut length).write(address.parse().unwrap());
-            (address_in(bytes.as_ptr().cast(), (room as socklen_t).min(length)), length)
+            (
+                address_in(bytes.as_ptr().cast(), (room as socklen_t).min(length)),
+                length,
+            )
         }
     }
 
@@ -174,8 +196,14 @@ mod tests {
         let unix = [1_u8, 0, b'/', 0];
         // SAFETY: four bytes; and NULL.
         unsafe {
-            assert_eq!(address_in(unix.as_ptr().cast(), 4).unwrap_err().errno(), libc::EAFNOSUPPORT);
-            assert_eq!(address_in(std::ptr::null(), 16).unwrap_err().errno(), libc::EINVAL);
+            assert_eq!(
+                address_in(unix.as_ptr().cast(), 4).unwrap_err().errno(),
+                libc::EAFNOSUPPORT
+            );
+            assert_eq!(
+                address_in(std::ptr::null(), 16).unwrap_err().errno(),
+                libc::EINVAL
+            );
         }
     }
 }

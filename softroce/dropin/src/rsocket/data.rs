@@ -1,18 +1,19 @@
 //! Sending and receiving.
 
 use std::ffi::{c_int, c_void};
+use std::net::SocketAddr;
 
 use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use softroce_rsocket::{Amount, Patience};
 use verbs_api::{Error, Result};
 
-use super::address::AddressOut;
+use super::address::{AddressOut, address_in};
 use super::message::{bytes_in, bytes_out, vectors, vectors_of};
 use super::{Socket, lookup, os_error, patience};
 use crate::entry::{place, size, value};
 
-/// What is peeked at through several buffers is at most so much.
-const PEEK_BYTES_MAX: usize = 1 << 20;
+/// What is read into several buffers in one piece is at most so much: more than a datagram has, and enough to peek at.
+const AT_ONCE_BYTES_MAX: usize = 1 << 20;
 
 fn refuse_urgent(flags: c_int) -> Result<()> {
     match flags & libc::MSG_OOB {
@@ -30,28 +31,43 @@ fn amount(flags: c_int) -> Amount {
 }
 
 impl Socket {
-    fn receive(&self, out: &mut [u8], flags: c_int, _from: AddressOut) -> Result<usize> {
+    fn receive(&self, out: &mut [u8], flags: c_int, from: AddressOut) -> Result<usize> {
         refuse_urgent(flags)?;
         match self {
             // A stream does not say where from.
             Socket::Stream(socket) => socket.receive(out, amount(flags), patience(flags)),
+            Socket::Datagram(socket) => {
+                let is_peek = amount(flags) == Amount::Peek;
+                let (count, sender) = socket.receive(out, is_peek, patience(flags))?;
+                from.write(sender);
+                Ok(count)
+            }
         }
+    }
+
+    /// Through a buffer of our own.
+    ///
+    /// # Safety
+    /// The buffers are valid for writes.
+    unsafe fn receive_at_once(&self, list: &[iovec], flags: c_int, from: AddressOut) -> Result<usize> {
+        let total = list.iter().map(|vector| vector.iov_len).sum::<usize>();
+        let mut bytes = vec![0; total.min(AT_ONCE_BYTES_MAX)];
+        let count = self.receive(&mut bytes, flags, from)?;
+        // SAFETY: the caller's promise.
+        unsafe { scatter(&bytes[..count], list) }.map(|()| count)
     }
 
     /// Into several buffers: the first may wait, and the rest takes what is there.
     ///
     /// # Safety
     /// The buffers are valid for writes.
-    unsafe fn receive_into(&self, list: &[iovec], flags: c_int, _from: AddressOut) -> Result<usize> {
+    unsafe fn receive_into(&self, list: &[iovec], flags: c_int, from: AddressOut) -> Result<usize> {
         refuse_urgent(flags)?;
-        let Socket::Stream(socket) = self;
-        if amount(flags) == Amount::Peek {
-            let total = list.iter().map(|vector| vector.iov_len).sum::<usize>();
-            let mut bytes = vec![0; total.min(PEEK_BYTES_MAX)];
-            let count = socket.receive(&mut bytes, Amount::Peek, patience(flags))?;
+        let socket = match self {
+            Socket::Stream(socket) if amount(flags) != Amount::Peek => socket,
             // SAFETY: the caller's promise.
-            return unsafe { scatter(&bytes[..count], list) }.map(|()| count);
-        }
+            _ => return unsafe { self.receive_at_once(list, flags, from) },
+        };
         let mut done = 0;
         for vector in list.iter().filter(|vector| vector.iov_len > 0) {
             // SAFETY: the caller's promise.
@@ -72,10 +88,19 @@ impl Socket {
         Ok(done)
     }
 
-    fn send(&self, bytes: &[u8], flags: c_int) -> Result<usize> {
+    fn send(&self, bytes: &[u8], flags: c_int, to: Option<SocketAddr>) -> Result<usize> {
         refuse_urgent(flags)?;
         match self {
-            Socket::Stream(socket) => socket.send(bytes, patience(flags)),
+            Socket::Stream(socket) => {
+                if to.is_some() && socket.peer_addr().is_ok() {
+                    return Err(os_error(
+                        libc::EISCONN,
+                        "a stream has its peer; it takes no address",
+                    ));
+                }
+                socket.send(bytes, patience(flags))
+            }
+            Socket::Datagram(socket) => socket.send(to, bytes, patience(flags)),
         }
     }
 
@@ -83,14 +108,16 @@ impl Socket {
     ///
     /// # Safety
     /// The buffers are valid for reads.
-    unsafe fn send_from(&self, list: &[iovec], flags: c_int) -> Result<usize> {
-        refuse_urgent(flags)?;
-        let Socket::Stream(socket) = self;
+    unsafe fn send_from(&self, list: &[iovec], flags: c_int, to: Option<SocketAddr>) -> Result<usize> {
+        if let Socket::Datagram(_) = self {
+            // SAFETY: the caller's promise.
+            return self.send(&unsafe { gather(list) }?, flags, to);
+        }
         let mut done = 0;
         for vector in list.iter().filter(|vector| vector.iov_len > 0) {
             // SAFETY: the caller's promise.
             let bytes = unsafe { bytes_in(vector.iov_base.cast(), vector.iov_len) }?;
-            match socket.send(bytes, patience(flags)) {
+            match self.send(bytes, flags, to) {
                 Ok(count) => done += count,
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
@@ -101,6 +128,23 @@ impl Socket {
         }
         Ok(done)
     }
+}
+
+/// All bytes of the buffers, as far as a datagram could have them.
+///
+/// # Safety
+/// The buffers are valid for reads.
+unsafe fn gather(list: &[iovec]) -> Result<Vec<u8>> {
+    let mut all = Vec::new();
+    for vector in list {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { bytes_in(vector.iov_base.cast(), vector.iov_len) }?;
+        if all.len() + bytes.len() > AT_ONCE_BYTES_MAX {
+            return Err(os_error(libc::EMSGSIZE, "no datagram has so many bytes"));
+        }
+        all.extend_from_slice(bytes);
+    }
+    Ok(all)
 }
 
 /// Spread bytes over buffers.
@@ -120,7 +164,12 @@ unsafe fn scatter(mut bytes: &[u8], list: &[iovec]) -> Result<()> {
 
 /// # Safety
 /// `buffer` is NULL or valid for `length` bytes.
-pub(crate) unsafe extern "C" fn rrecv(socket: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
+pub(crate) unsafe extern "C" fn rrecv(
+    socket: c_int,
+    buffer: *mut c_void,
+    length: size_t,
+    flags: c_int,
+) -> ssize_t {
     size("rrecv", || {
         // SAFETY: the caller's promise.
         let (out, from) = unsafe { (bytes_out(buffer.cast(), length)?, nowhere()) };
@@ -186,10 +235,15 @@ pub(crate) unsafe extern "C" fn rreadv(socket: c_int, list: *const iovec, count:
 
 /// # Safety
 /// `buffer` is NULL or valid for `length` bytes.
-pub(crate) unsafe extern "C" fn rsend(socket: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t {
+pub(crate) unsafe extern "C" fn rsend(
+    socket: c_int,
+    buffer: *const c_void,
+    length: size_t,
+    flags: c_int,
+) -> ssize_t {
     size("rsend", || {
         // SAFETY: the caller's promise.
-        lookup(socket)?.send(unsafe { bytes_in(buffer.cast(), length) }?, flags)
+        lookup(socket)?.send(unsafe { bytes_in(buffer.cast(), length) }?, flags, None)
     })
 }
 
@@ -201,20 +255,25 @@ pub(crate) unsafe extern "C" fn rsendto(
     length: size_t,
     flags: c_int,
     address: *const sockaddr,
-    _address_length: socklen_t,
+    address_length: socklen_t,
 ) -> ssize_t {
     size("rsendto", || {
         // SAFETY: the caller's promise.
-        let bytes = unsafe { bytes_in(buffer.cast(), length) }?;
-        let known = lookup(socket)?;
-        match &*known {
-            Socket::Stream(_) if address.is_null() => known.send(bytes, flags),
-            Socket::Stream(socket) => match socket.peer_addr() {
-                Ok(_) => Err(os_error(libc::EISCONN, "a stream has its peer already; it takes no address")),
-                Err(error) => Err(error),
-            },
-        }
+        let (bytes, to) = unsafe { (bytes_in(buffer.cast(), length)?, target(address, address_length)?) };
+        lookup(socket)?.send(bytes, flags, to)
     })
+}
+
+/// Where to send to, if C says so.
+///
+/// # Safety
+/// `address` is NULL or valid for `length` bytes.
+unsafe fn target(address: *const sockaddr, length: socklen_t) -> Result<Option<SocketAddr>> {
+    match address.is_null() || length == 0 {
+        true => Ok(None),
+        // SAFETY: the caller's promise.
+        false => unsafe { address_in(address, length) }.map(Some),
+    }
 }
 
 /// # Safety
@@ -227,7 +286,10 @@ pub(crate) unsafe extern "C" fn rsendmsg(socket: c_int, message: *const msghdr, 
             return Err(Error::unsupported("control data of messages"));
         }
         // SAFETY: the caller's promise.
-        unsafe { lookup(socket)?.send_from(vectors_of(message)?, flags) }
+        unsafe {
+            let to = target(message.msg_name.cast(), message.msg_namelen)?;
+            lookup(socket)?.send_from(vectors_of(message)?, flags, to)
+        }
     })
 }
 
@@ -243,7 +305,7 @@ pub(crate) unsafe extern "C" fn rwrite(socket: c_int, buffer: *const c_void, len
 pub(crate) unsafe extern "C" fn rwritev(socket: c_int, list: *const iovec, count: c_int) -> ssize_t {
     size("rwritev", || {
         // SAFETY: the caller's promise.
-        unsafe { lookup(socket)?.send_from(vectors(list, count)?, 0) }
+        unsafe { lookup(socket)?.send_from(vectors(list, count)?, 0, None) }
     })
 }
 

@@ -26,10 +26,16 @@ pub(crate) unsafe extern "C" fn riomap(
         let (purpose, access) = match protection {
             libc::PROT_NONE => (MapFor::Source, Access::empty()),
             libc::PROT_WRITE => (MapFor::Peer, Access::LOCAL_WRITE | Access::REMOTE_WRITE),
-            other => return Err(Error::invalid(format!("{other:#x} is neither PROT_NONE nor PROT_WRITE"))),
+            other => {
+                return Err(Error::invalid(format!(
+                    "{other:#x} is neither PROT_NONE nor PROT_WRITE"
+                )));
+            }
         };
         if flags != 0 {
-            return Err(Error::invalid(format!("there are no flags for mappings, such as {flags:#x}")));
+            return Err(Error::invalid(format!(
+                "there are no flags for mappings, such as {flags:#x}"
+            )));
         }
         if buffer.is_null() {
             return Err(null("the buffer"));

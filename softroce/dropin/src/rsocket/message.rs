@@ -42,7 +42,9 @@ fn check(is_null: bool, length: usize) -> Result<()> {
     }
     match isize::try_from(length) {
         Ok(_) => Ok(()),
-        Err(_) => Err(Error::invalid(format!("{length} bytes are more than a buffer can have"))),
+        Err(_) => Err(Error::invalid(format!(
+            "{length} bytes are more than a buffer can have"
+        ))),
     }
 }
 
@@ -66,7 +68,9 @@ pub(super) unsafe fn vectors<'a>(list: *const libc::iovec, count: c_int) -> Resu
         .try_fold(0_isize, |sum, vector| sum.checked_add_unsigned(vector.iov_len));
     match total {
         Some(_) => Ok(list),
-        None => Err(Error::invalid("the buffers have more bytes than a call can tell of")),
+        None => Err(Error::invalid(
+            "the buffers have more bytes than a call can tell of",
+        )),
     }
 }
 

@@ -20,27 +20,10 @@ const RDMA_IOMAPSIZE: c_int = 3;
 const RDMA_ROUTE: c_int = 4;
 
 impl Socket {
-    fn options(&self) -> Options {
-        match self {
-            Socket::Stream(socket) => socket.options(),
-        }
-    }
-
-    fn set_options(&self, change: impl FnOnce(&mut Options)) {
-        match self {
-            Socket::Stream(socket) => socket.set_options(change),
-        }
-    }
-
-    fn take_error(&self) -> c_int {
-        match self {
-            Socket::Stream(socket) => socket.take_error().unwrap_or(0),
-        }
-    }
-
     fn kind(&self) -> c_int {
         match self {
             Socket::Stream(_) => libc::SOCK_STREAM,
+            Socket::Datagram(_) => libc::SOCK_DGRAM,
         }
     }
 }
@@ -161,7 +144,7 @@ pub(crate) unsafe extern "C" fn rgetsockopt(
 fn number_of(socket: &Socket, option: (c_int, c_int)) -> Result<c_int> {
     let options = socket.options();
     Ok(match option {
-        (libc::SOL_SOCKET, libc::SO_ERROR) => socket.take_error(),
+        (libc::SOL_SOCKET, libc::SO_ERROR) => socket.take_error().unwrap_or(0),
         (libc::SOL_SOCKET, libc::SO_TYPE) => socket.kind(),
         (libc::SOL_SOCKET, libc::SO_DOMAIN) => match socket.family() {
             Family::V4 => libc::AF_INET,

@@ -36,18 +36,11 @@ fn events(ready: Ready, asked: c_short) -> c_short {
 }
 
 impl Socket {
-    fn ready(&self) -> Ready {
-        let ready = match self {
-            Socket::Stream(socket) => socket.ready(),
-        };
-        ready.unwrap_or(BROKEN)
-    }
-
     fn look_at_peer(&self) {
-        // What is wrong shows in `ready`.
-        let _ = match self {
-            Socket::Stream(socket) => socket.look_at_peer(),
-        };
+        if let Socket::Stream(socket) = self {
+            // What is wrong shows in `ready`.
+            let _ = socket.look_at_peer();
+        }
     }
 }
 
@@ -105,7 +98,7 @@ fn wait(list: &mut [pollfd], timeout: Option<Duration>) -> Result<c_int> {
             if only_others || began.elapsed() > LOOKS {
                 break;
             }
-            std::thread::yield_now();
+            std::hint::spin_loop();
         }
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         if only_others {
@@ -125,7 +118,7 @@ fn look(list: &mut [pollfd], known: &[Entry], others: &mut [pollfd]) -> Result<c
     let mut ready = 0;
     for (entry, socket) in list.iter_mut().zip(known) {
         entry.revents = match socket {
-            Some(socket) => events(socket.ready(), entry.events),
+            Some(socket) => events(socket.ready().unwrap_or(BROKEN), entry.events),
             None => others.next().map_or(0, |other| other.revents),
         };
         ready += c_int::from(entry.revents != 0);
@@ -139,8 +132,9 @@ fn sleep_on_all(list: &[pollfd], known: &[Entry], others: &[pollfd], at_most: Du
     let mut watches = Vec::with_capacity(known.len());
     for (entry, socket) in list.iter().zip(known) {
         let Some(socket) = socket else { continue };
-        let Socket::Stream(stream) = &**socket;
-        let Ok((ready, watch)) = stream.watch() else { return Ok(false) };
+        let Ok((ready, watch)) = socket.watch() else {
+            return Ok(false);
+        };
         if events(ready, entry.events) != 0 {
             return Ok(false);
         }
@@ -188,7 +182,9 @@ pub(crate) unsafe extern "C" fn rselect(
     timeout: *mut timeval,
 ) -> c_int {
     count("rselect", || {
-        let length = usize::try_from(length).ok().filter(|length| *length <= libc::FD_SETSIZE);
+        let length = usize::try_from(length)
+            .ok()
+            .filter(|length| *length <= libc::FD_SETSIZE);
         let length = length.ok_or_else(|| Error::invalid("a set has 0 to 1024 descriptors"))? as c_int;
         // SAFETY: the caller's promise.
         let timeout = match unsafe { timeout.as_ref() } {
@@ -205,12 +201,19 @@ pub(crate) unsafe extern "C" fn rselect(
             let asked = sets.iter().zip(SETS).filter(|(set, _)| is_in(**set));
             let events = asked.fold(0, |events, (_, (asked, _))| events | asked);
             if events != 0 {
-                list.push(pollfd { fd, events, revents: 0 });
+                list.push(pollfd {
+                    fd,
+                    events,
+                    revents: 0,
+                });
             }
         }
         wait(&mut list, timeout)?;
         if let Some(bad) = list.iter().find(|entry| entry.revents & libc::POLLNVAL != 0) {
-            return Err(super::os_error(libc::EBADF, format!("{} is no descriptor", bad.fd)));
+            return Err(super::os_error(
+                libc::EBADF,
+                format!("{} is no descriptor", bad.fd),
+            ));
         }
         let mut found = 0;
         for (set, (asked, counted)) in sets.into_iter().zip(SETS) {
@@ -233,7 +236,9 @@ fn duration(time: &timeval) -> Result<Duration> {
     let seconds = u64::try_from(time.tv_sec);
     let micros = u64::try_from(time.tv_usec);
     match (seconds, micros) {
-        (Ok(seconds), Ok(micros)) => Ok(Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros))),
+        (Ok(seconds), Ok(micros)) => {
+            Ok(Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros)))
+        }
         _ => Err(Error::invalid("a time to wait is not negative")),
     }
 }
