@@ -13,6 +13,7 @@ use crate::testbed::{Fate, Need, Passing, Side, Testbed};
 use crate::{check, same};
 
 const NEEDS: &[Need] = &[Need::ConnectionManager, Need::Network];
+const LONG_NEEDS: &[Need] = &[Need::ConnectionManager, Need::Network, Need::VirtualTime];
 /// From one REQ to the next, and how many there are.
 const REQ_INTERVAL: Duration = Duration::from_millis(4608);
 const REQS: u32 = 16;
@@ -30,14 +31,14 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             &["CM-8"],
             dead_address,
         )
-        .needing(NEEDS),
+        .needing(LONG_NEEDS),
         Case::faults(
             "J6-LATE",
             "a request of which 15 are lost still connects",
             &["CM-8"],
             late,
         )
-        .needing(NEEDS),
+        .needing(LONG_NEEDS),
         Case::faults(
             "J7",
             "a lost reply is repeated; the request that comes again meanwhile means nothing",
@@ -58,14 +59,14 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             &["CM-10"],
             in_sequence,
         )
-        .needing(NEEDS),
+        .needing(LONG_NEEDS),
         Case::faults(
             "J14-AT-ONCE",
             "1000 connections at once, and 10 % of the messages lost: all connect, none stays",
             &["CM-10"],
             at_once,
         )
-        .needing(NEEDS),
+        .needing(LONG_NEEDS),
     ]
 }
 

@@ -37,7 +37,7 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
         )
         .needing(NEEDS),
         Case::raw_peer("J10", "who is asked for patience waits so long before it repeats", &["CM-15"], patience)
-            .needing(NEEDS)
+            .needing(&[Need::ConnectionManager, Need::Network, Need::VirtualTime])
             .of_priority(2),
         Case::raw_peer(
             "J15",

@@ -8,7 +8,8 @@
 //! - members of the C structs are written where the man pages say that they change, and never looked at again, but for
 //!   those that programs set: the queue pair, its queues, the protection domain;
 //! - an id without an event channel has one of its own, and calls that lead to an event wait for it ([`id::complete`]);
-//! - ids and channels that were inherited through fork answer ENODEV; giving them back does nothing, with success.
+//! - pointers to ids, channels and events that are not alive are refused ([`live`]); what was inherited through fork
+//!   answers ENODEV, and giving it back does nothing, with success.
 
 use std::ffi::c_int;
 
@@ -22,6 +23,7 @@ mod devices;
 mod endpoint;
 mod event;
 mod id;
+mod live;
 mod multicast;
 mod options;
 mod queue_pair;
@@ -38,10 +40,12 @@ pub(crate) use connect::{
     rdma_accept, rdma_connect, rdma_disconnect, rdma_establish, rdma_init_qp_attr, rdma_notify, rdma_reject,
     rdma_reject_ece,
 };
-pub(crate) use devices::{Devices, rdma_free_devices, rdma_get_devices};
+use devices::Devices;
+pub(crate) use devices::{rdma_free_devices, rdma_get_devices};
 pub(crate) use endpoint::{rdma_create_ep, rdma_destroy_ep, rdma_get_request};
 pub(crate) use event::{rdma_ack_cm_event, rdma_get_cm_event};
 pub(crate) use id::{rdma_create_id, rdma_destroy_id};
+pub(crate) use live::Process;
 pub(crate) use multicast::{rdma_join_multicast, rdma_join_multicast_ex, rdma_leave_multicast};
 pub(crate) use options::{rdma_get_remote_ece, rdma_set_local_ece, rdma_set_option};
 pub(crate) use queue_pair::{rdma_create_qp, rdma_create_qp_ex, rdma_destroy_qp};
@@ -65,12 +69,4 @@ fn done(errno: c_int, what: &'static str) -> Result<()> {
         0 => Ok(()),
         errno => Err(Error::new(ErrorKind::from_errno(errno), what)),
     }
-}
-
-/// ENODEV: an object of the parent process.
-fn inherited(what: &str) -> Error {
-    Error::new(
-        ErrorKind::NotFound,
-        format!("{what} was inherited through fork; a child makes its own"),
-    )
 }

@@ -37,10 +37,10 @@ pub(crate) struct Registry {
     families: Mutex<Vec<Known>>,
     /// Contexts that were closed while something made on them may have been left, with what their family shares.
     left_behind: Mutex<Vec<(usize, usize)>>,
-    /// Those that ids of RDMA CM have opened.
-    cm_devices: cm::Devices,
+    /// What of RDMA CM there is.
+    cm: cm::Process,
     /// The parent process's, whose devices the program may hold. Also tells leak checkers that it is not lost.
-    _parents: *const Registry,
+    parent: *const Registry,
 }
 
 /// What contexts of one open device share: the first one and those that were imported from it.
@@ -128,10 +128,10 @@ impl Registry {
             process,
             provider,
             devices,
-            _parents: current,
+            parent: current,
             families: Mutex::default(),
             left_behind: Mutex::default(),
-            cm_devices: cm::Devices::default(),
+            cm: cm::Process::default(),
         }));
         let winner = match REGISTRY.compare_exchange(current, made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => made,
@@ -195,8 +195,15 @@ impl Registry {
         &self.provider
     }
 
-    pub(crate) fn cm_devices(&self) -> &cm::Devices {
-        &self.cm_devices
+    pub(crate) fn cm(&self) -> &cm::Process {
+        &self.cm
+    }
+
+    /// Those of the processes from which this one was forked.
+    pub(crate) fn parents(&self) -> impl Iterator<Item = &Registry> {
+        // SAFETY: what was stored once is never freed.
+        let parent_of = |registry: &&Registry| unsafe { registry.parent.as_ref() };
+        std::iter::successors(parent_of(&self), parent_of)
     }
 
     /// All devices, as C knows them.

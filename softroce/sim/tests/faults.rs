@@ -10,6 +10,10 @@ use verbs_api::{
     Provider, QpAttr, QpInit, QpState, QueuePair, RecvWr, RemoteAddr, SendOp, SendWr, Sge, Wc, WcStatus,
 };
 
+#[path = "faults/events.rs"]
+mod events;
+
+type Device = <Softroce as Provider>::Context;
 type Qp = <Softroce as Provider>::Qp;
 type Cq = <Softroce as Provider>::Cq;
 type Mr = <Softroce as Provider>::Mr;
@@ -22,6 +26,7 @@ struct End {
     cq: Cq,
     mr: Mr,
     gid: verbs_api::Gid,
+    context: Device,
     _buffer: Buffer,
 }
 
@@ -45,6 +50,7 @@ fn end(provider: &Softroce, name: &str) -> End {
         cq,
         mr,
         gid,
+        context,
         _buffer: buffer,
     }
 }

@@ -12,7 +12,7 @@ use verbs_api::{
     Result,
 };
 
-use super::id::{BoundQp, HeldPort, Phase};
+use super::id::{BoundQp, HeldPort, IdInner, Phase};
 use super::ports::Hold;
 use super::{Cm, CmId, VendorOptions};
 use crate::card::Card;
@@ -62,10 +62,16 @@ impl verbs_api::CmId for CmId {
                 is_listening: false,
             })
             .collect();
-        state.local = Some(SocketAddr::new(local.ip(), port));
-        if !local.ip().is_unspecified() {
+        let mut own = local.ip();
+        if !own.is_unspecified() {
+            // A loopback address may stand for a device on another.
+            own = contexts
+                .first()
+                .and_then(|context| IdInner::address_of(context))
+                .unwrap_or(own);
             state.device = contexts.into_iter().next();
         }
+        state.local = Some(SocketAddr::new(own, port));
         state.phase = Phase::Bound;
         Ok(())
     }

@@ -4,7 +4,6 @@
 //! it. While no rules are loaded it passes everything on, trains included. With rules every packet is judged by itself;
 //! those that pass as they are still travel in trains.
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -16,25 +15,16 @@ use roce_wire::icrc::{self, Flow};
 use roce_wire::{BTH_LEN, ICRC_LEN, ROCE_V2_PORT};
 use softroce_engine::{Path, PortConfig, RxMeta, TxBatch};
 use softroce_faults::{Direction, Event, Held, Judgement, Numbers, Parcel, Passage, Way};
-use verbs_api::{Error, PortState, Result};
+use verbs_api::{Error, Result};
 
 use super::{Fabric, FabricCounters};
 use crate::clock::monotonic_ns;
-use crate::faults::{Faults, Heard};
+use crate::faults::{Faults, Mishaps};
 use crate::os::TimerFd;
 
 /// Room for what passes as it is: as much as a device sends at a time.
 const BATCH_BYTES: usize = 1 << 16;
 const BATCH_PACKETS: usize = 256;
-/// Things that happened to the device and that it has not been told of yet, at most.
-const DISTURBANCES_MAX: usize = 64;
-
-/// What rules have made of the port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct PortFaults {
-    is_down: bool,
-    has_no_gids: bool,
-}
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -51,9 +41,7 @@ pub struct Faulty<F> {
     /// What passes as it is, until it is sent; made with the first rules.
     passing: Option<TxBatch>,
     parcels: Vec<Parcel>,
-    port: PortFaults,
-    heard: Heard,
-    disturbances: VecDeque<(Event, Numbers)>,
+    mishaps: Mishaps,
 }
 
 impl<F: Fabric> Faulty<F> {
@@ -73,9 +61,7 @@ impl<F: Fabric> Faulty<F> {
             inbound: Held::default(),
             passing: None,
             parcels: Vec::new(),
-            port: PortFaults::default(),
-            heard: Heard::default(),
-            disturbances: VecDeque::new(),
+            mishaps: Mishaps::default(),
         };
         faulty.set_timer();
         Ok(faulty)
@@ -84,12 +70,15 @@ impl<F: Fabric> Faulty<F> {
     /// Whether packets pass as if this were not here.
     #[inline]
     fn is_idle(&self) -> bool {
-        !self.faults.is_loaded() && !self.port.is_down && self.outbound.is_empty() && self.inbound.is_empty()
+        !self.faults.is_loaded()
+            && !self.mishaps.is_down()
+            && self.outbound.is_empty()
+            && self.inbound.is_empty()
     }
 
     fn set_timer(&mut self) {
         let held = [self.outbound.deadline_ns(), self.inbound.deadline_ns()];
-        let event = self.faults.next_event_ns(&self.heard);
+        let event = self.mishaps.next_ns(&self.faults);
         let next_ns = held.into_iter().flatten().chain(event).min();
         if next_ns == self.wakes_ns {
             return;
@@ -106,7 +95,7 @@ impl<F: Fabric> Faulty<F> {
             let packet = batch.packets()[at];
             let way = way_out(&packet.path);
             seal(&way, batch.run_mut(at, 1));
-            if self.port.is_down {
+            if self.mishaps.is_down() {
                 continue;
             }
             let bytes = batch.bytes(&packet);
@@ -172,7 +161,7 @@ impl<F: Fabric> Faulty<F> {
 
     fn send_due(&mut self, now_ns: u64) {
         while let Some((parcel, ())) = self.outbound.pop_due(now_ns) {
-            if !self.port.is_down {
+            if !self.mishaps.is_down() {
                 self.send_as_it_is(&parcel);
             }
         }
@@ -187,7 +176,7 @@ impl<F: Fabric> Faulty<F> {
         }
         self.send_due(now_ns);
         let (faults, held, parcels) = (&self.faults, &mut self.inbound, &mut self.parcels);
-        let is_down = self.port.is_down;
+        let is_down = self.mishaps.is_down();
         let mut arrived = Arrived { sink, count: 0 };
         arrived.due(held, now_ns);
         self.inner.recv(&mut |meta, bytes| {
@@ -232,27 +221,6 @@ impl<F: Fabric> Faulty<F> {
         let count = arrived.count;
         self.set_timer();
         count
-    }
-
-    /// Let what has happened to the device happen.
-    fn hear(&mut self) {
-        loop {
-            match self.faults.next_event(&mut self.heard) {
-                Err(()) => self.port = PortFaults::default(),
-                Ok(None) => return,
-                Ok(Some((event, qpn))) => match event {
-                    Event::PortDown => self.port.is_down = true,
-                    Event::PortUp => self.port.is_down = false,
-                    Event::GidsGone => self.port.has_no_gids = true,
-                    Event::GidsBack => self.port.has_no_gids = false,
-                    Event::QpFatal | Event::DeviceFatal => {
-                        if self.disturbances.len() < DISTURBANCES_MAX {
-                            self.disturbances.push_back((event, qpn));
-                        }
-                    }
-                },
-            }
-        }
     }
 }
 
@@ -342,28 +310,23 @@ impl<F: Fabric> Fabric for Faulty<F> {
     }
 
     fn port(&mut self) -> PortConfig {
-        self.hear();
+        self.mishaps.hear(&self.faults);
         self.set_timer();
         let mut port = self.inner.port();
-        if self.port.is_down {
-            port.state = PortState::Down;
-        }
-        if self.port.has_no_gids {
-            port.gids.clear();
-        }
+        self.mishaps.apply(&mut port);
         port
     }
 
     fn port_changed(&mut self) -> bool {
         let is_late = self
-            .faults
-            .next_event_ns(&self.heard)
+            .mishaps
+            .next_ns(&self.faults)
             .is_some_and(|due_ns| due_ns <= monotonic_ns());
         is_late || self.inner.port_changed()
     }
 
     fn disturbance(&mut self) -> Option<(Event, Numbers)> {
-        self.disturbances.pop_front()
+        self.mishaps.disturbance()
     }
 
     fn judges_packets(&self) -> bool {

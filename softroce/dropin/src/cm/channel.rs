@@ -8,7 +8,7 @@ use verbs_api::{CmId as _, ConnectionManager as _, Result};
 use verbs_sys::{rdma_cm_id, rdma_event_channel};
 
 use super::id::{self, IdHandle};
-use super::inherited;
+use super::live;
 use crate::Cm;
 use crate::device::Registry;
 use crate::entry::{self, explain, number, pointer};
@@ -18,7 +18,6 @@ pub(super) type ChannelHandle = Handle<rdma_event_channel, Cm, ChannelExtra>;
 
 /// What a channel keeps beside the provider's.
 pub(super) struct ChannelExtra {
-    process: u32,
     /// Held while an event is taken: the new id in it has no cookie at first, and its own events must wait for that.
     pub(super) taking: Mutex<()>,
 }
@@ -28,16 +27,13 @@ pub(super) struct ChannelExtra {
 /// # Safety
 /// `channel` is NULL or alive during `'a`.
 pub(super) unsafe fn object<'a>(channel: *mut rdma_event_channel) -> Result<(&'a Cm, &'a ChannelExtra)> {
-    // SAFETY: the caller's promise.
-    let (cm, extra) = unsafe {
-        (
+    live::check(live::CHANNELS, channel, "the event channel")?;
+    // SAFETY: alive.
+    unsafe {
+        Ok((
             ChannelHandle::object(channel, "the event channel")?,
             ChannelHandle::extra(channel),
-        )
-    };
-    match extra.process == std::process::id() {
-        true => Ok((cm, extra)),
-        false => Err(inherited("the event channel")),
+        ))
     }
 }
 
@@ -48,10 +44,9 @@ pub(super) fn create() -> Result<*mut rdma_event_channel> {
         fd: cm.fd().as_raw_fd(),
     };
     let extra = ChannelExtra {
-        process: std::process::id(),
         taking: Mutex::default(),
     };
-    Ok(ChannelHandle::hand_out(c, cm, extra))
+    live::begins(live::CHANNELS, ChannelHandle::hand_out(c, cm, extra))
 }
 
 /// Its end.
@@ -59,12 +54,11 @@ pub(super) fn create() -> Result<*mut rdma_event_channel> {
 /// # Safety
 /// `channel` is NULL or alive, and not used afterwards.
 pub(super) unsafe fn destroy(channel: *mut rdma_event_channel) -> Result<()> {
-    // SAFETY: the caller's promise.
+    if !live::ends(live::CHANNELS, channel, "the event channel")? {
+        return Ok(());
+    }
+    // SAFETY: it was alive until now.
     unsafe {
-        if let Err(error) = object(channel) {
-            // The parent's channel, which may be locked for ever: it is left.
-            return if channel.is_null() { Err(error) } else { Ok(()) };
-        }
         ChannelHandle::destroy(channel, "the event channel", |cm| {
             drop(cm);
             Ok(())

@@ -45,7 +45,7 @@ pub(super) fn device(name: &str) -> Result<Device> {
 }
 
 fn open(registry: &Registry, listed: *mut ibv_device) -> Result<Device> {
-    let mut opened = registry.cm_devices().opened.lock();
+    let mut opened = registry.cm().devices.opened.lock();
     if let Some(known) = opened.iter().find(|known| known.listed == listed as usize) {
         return Ok(Device {
             context: known.context as *mut _,
@@ -73,7 +73,7 @@ fn open(registry: &Registry, listed: *mut ibv_device) -> Result<Device> {
 /// # Safety
 /// `context` came from [`device`].
 pub(super) unsafe fn xrc_domain(context: *mut ibv_context) -> Result<*mut ibv_xrcd> {
-    let mut opened = Registry::this()?.cm_devices().opened.lock();
+    let mut opened = Registry::this()?.cm().devices.opened.lock();
     let known = opened
         .iter_mut()
         .find(|known| known.context == context as usize)

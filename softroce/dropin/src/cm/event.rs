@@ -10,7 +10,7 @@ use verbs_sys::convert::ah_attr_to_c;
 use verbs_sys::*;
 
 use super::id::IdHandle;
-use super::{channel, id};
+use super::{channel, id, live};
 use crate::entry::{self, place};
 use crate::handle::Handle;
 use crate::wait::{self, Attempt};
@@ -75,8 +75,11 @@ pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> 
             drop::<Taken>(taken);
             Ok(())
         };
-        // SAFETY: the caller's promise.
-        unsafe { EventHandle::destroy(event, "the event", acknowledge) }.map(|()| 0)
+        if live::ends(live::EVENTS, event, "the event")? {
+            // SAFETY: it was alive until now.
+            unsafe { EventHandle::destroy(event, "the event", acknowledge) }?;
+        }
+        Ok(0)
     })
 }
 
@@ -148,7 +151,7 @@ unsafe fn hand_out(event: CmEvent<Cm>) -> Result<*mut rdma_cm_event> {
         _private_data: private_data,
         _acknowledge: event.acknowledge,
     };
-    Ok(EventHandle::hand_out(c, taken, ()))
+    live::begins(live::EVENTS, EventHandle::hand_out(c, taken, ()))
 }
 
 /// Whether an event has private data for the program; as the kernel has it, a passive side gets none with the last
@@ -181,7 +184,7 @@ unsafe fn hand_out_request(listener: *mut rdma_cm_id, request: CmId) -> Result<*
             IdHandle::extra(listener).lock().own_channel.is_some(),
         )
     };
-    let new = id::hand_out(request, channel, context, true);
+    let new = id::hand_out(request, channel, context, true)?;
     // SAFETY: just handed out.
     let ready = unsafe {
         (*new).qp_type = (*listener).qp_type;

@@ -10,17 +10,16 @@ use verbs_api::{CmId as _, CmPortSpace, ConnectionManager as _, Error, Gid, Obje
 use verbs_sys::*;
 
 use super::event::{rdma_ack_cm_event, take_event};
-use super::{channel, devices, inherited, sockaddr};
+use super::{channel, devices, live, sockaddr};
 use crate::entry::{self, place};
 use crate::handle::Handle;
-use crate::{CmId, context, entry::null};
+use crate::{CmId, context};
 
 /// The address of the C struct is the cookie of the provider's id.
 pub(super) type IdHandle = Handle<rdma_cm_id, CmId, IdExtra>;
 
 /// What an id keeps beside the provider's.
 pub(super) struct IdExtra {
-    process: u32,
     /// It came with a request of a peer's.
     pub(super) is_passive: bool,
     state: Mutex<IdState>,
@@ -54,12 +53,9 @@ impl IdExtra {
 /// # Safety
 /// `id` is NULL or alive during `'a`.
 pub(super) unsafe fn object<'a>(id: *mut rdma_cm_id) -> Result<&'a CmId> {
-    // SAFETY: the caller's promise.
-    let (object, extra) = unsafe { (IdHandle::object(id, "the id")?, IdHandle::extra(id)) };
-    match extra.process == std::process::id() {
-        true => Ok(object),
-        false => Err(inherited("the id")),
-    }
+    live::check(live::IDS, id, "the id")?;
+    // SAFETY: alive.
+    unsafe { IdHandle::object(id, "the id") }
 }
 
 /// The queue pair type that ids of a port space have unless a program says otherwise.
@@ -76,7 +72,7 @@ pub(super) fn hand_out(
     channel: *mut rdma_event_channel,
     context: *mut c_void,
     is_passive: bool,
-) -> *mut rdma_cm_id {
+) -> Result<*mut rdma_cm_id> {
     // SAFETY: zeroes are valid in every member: numbers and NULL pointers.
     let mut c: rdma_cm_id = unsafe { std::mem::zeroed() };
     c.channel = channel;
@@ -84,13 +80,12 @@ pub(super) fn hand_out(
     c.ps = object.port_space() as c_int;
     c.qp_type = qp_type_of(object.port_space());
     let extra = IdExtra {
-        process: std::process::id(),
         is_passive,
         state: Mutex::default(),
     };
     let reserved = Box::new(MaybeUninit::<IdHandle>::uninit());
     object.set_cookie(reserved.as_ptr() as u64);
-    IdHandle::hand_out_at(reserved, c, object, extra)
+    live::begins(live::IDS, IdHandle::hand_out_at(reserved, c, object, extra))
 }
 
 /// A new id; without a channel one of its own.
@@ -113,7 +108,7 @@ pub(super) unsafe fn create(
     let made = unsafe { channel::object(channel) }.and_then(|(cm, _)| cm.create_id(space, 0));
     match made {
         Ok(object) => {
-            let id = hand_out(object, channel, context, false);
+            let id = hand_out(object, channel, context, false)?;
             // SAFETY: just handed out.
             unsafe { IdHandle::extra(id) }.lock().own_channel = own;
             Ok(id)
@@ -295,15 +290,11 @@ pub(crate) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
 /// # Safety
 /// `id` is NULL or alive, and not used afterwards.
 pub(super) unsafe fn destroy(id: *mut rdma_cm_id) -> Result<()> {
-    if id.is_null() {
-        return Err(null("the id"));
+    if !live::ends(live::IDS, id, "the id")? {
+        return Ok(());
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: it was alive until now.
     unsafe {
-        if object(id).is_err() {
-            // The parent's, whose locks may be held for ever: it is left.
-            return Ok(());
-        }
         let_go_of_event(id);
         let own = IdHandle::extra(id).lock().own_channel.take();
         IdHandle::destroy(id, "the id", CmId::destroy)?;

@@ -13,6 +13,10 @@ use crate::completion::{ibv_create_comp_channel, ibv_create_cq, ibv_destroy_comp
 use crate::entry::{self, number, place};
 use crate::qp::{self, QpHandle, ibv_destroy_qp};
 
+/// Bytes of inline data that a queue pair of an id takes at least. Cards round what a program asks for up, and programs of
+/// librdmacm send inline without having asked (rdma_xclient).
+const INLINE_LEAST: u32 = 16;
+
 /// `rdma_create_qp`
 ///
 /// # Safety
@@ -102,6 +106,7 @@ unsafe fn create(id: *mut rdma_cm_id, init: &mut ibv_qp_init_attr_ex) -> Result<
         ));
     }
     let qp_type = qp_type_from_c(init.qp_type)?;
+    init.cap.max_inline_data = init.cap.max_inline_data.max(INLINE_LEAST);
     if qp_type == QpType::XrcTarget && init.comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 {
         init.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
         // SAFETY: the context is that of ids.

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use roce_wire::icrc::Verdict;
 use softroce_faults::Rules;
-use verbs_api::Mtu;
+use verbs_api::{Mtu, PortState};
 
 use super::*;
 use crate::clock::MonotonicClock;
