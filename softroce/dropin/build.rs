@@ -1,12 +1,13 @@
-//! Gives the shared object its name and the version nodes of libibverbs. Which symbol lies in which node is said by
+//! Gives the shared object its name and the version nodes of libibverbs and librdmacm. Which symbol lies in which node is said by
 //! `.symver` directives in `src/symbols.rs`; a node without symbols must exist all the same, since a program that was
 //! linked against it does not load without.
 
 use std::fmt::Write;
 use std::process::Command;
 
-/// The nodes of libibverbs, oldest first, and the names that its private node has had over the years.
-const NODES: [&str; 21] = [
+/// The nodes of libibverbs, oldest first, the names that its private node has had over the years, and the nodes of
+/// librdmacm.
+const NODES: [&str; 27] = [
     "IBVERBS_1.0",
     "IBVERBS_1.1",
     "IBVERBS_1.5",
@@ -28,6 +29,12 @@ const NODES: [&str; 21] = [
     "IBVERBS_PRIVATE_59",
     "IBVERBS_PRIVATE_64",
     "IBVERBS_PRIVATE_65",
+    "RDMACM_1.0",
+    "RDMACM_1.1",
+    "RDMACM_1.2",
+    "RDMACM_1.3",
+    "RDMACM_1.4",
+    "RDMACM_1.5",
 ];
 
 const NEWEST: &str = "IBVERBS_1.16";

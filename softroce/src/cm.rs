@@ -37,8 +37,7 @@
 //!   [`qp_attr`](verbs_api::CmId::qp_attr) and calls `accept(None)`.
 //! - All ids of a provider share one context a device ([`context`](verbs_api::CmId::context)), which closes with its last
 //!   user. [`device_name`](verbs_api::CmId::device_name) names it for those who open devices in their own way.
-//! - `AF_IB` and `RDMA_PS_IB` are not offered: `create_id` answers EOPNOTSUPP for the port space, and a `SocketAddr` cannot
-//!   say the family.
+//! - `AF_IB` is not offered: a `SocketAddr` cannot say it. The port space `RDMA_PS_IB` is, for addresses of IP.
 //!
 //! # Ports
 //! A port is held by [claiming](crate::Fabric::claim_service) its service on the device's address, so that other processes
@@ -60,6 +59,9 @@ use verbs_api::{CmEvent, CmPortSpace, ConnectionManager, Error, Result};
 use crate::provider::Softroce;
 use channel::ChannelShared;
 use id::IdInner;
+
+pub use id::VendorOptions;
+pub use verbs::GroupMember;
 
 pub(crate) mod card;
 mod channel;
@@ -99,13 +101,8 @@ impl ConnectionManager for Cm {
     type P = Softroce;
     type Id = CmId;
 
-    /// EOPNOTSUPP: service IDs of InfiniBand.
+    /// No errors.
     fn create_id(&self, space: CmPortSpace, cookie: u64) -> Result<CmId> {
-        if space == CmPortSpace::Ib {
-            return Err(Error::unsupported(
-                "the port space of InfiniBand's own service IDs (RDMA_PS_IB)",
-            ));
-        }
         Ok(CmId {
             inner: IdInner::new(&self.provider, space, cookie, &self.channel),
         })

@@ -29,8 +29,28 @@ pub enum CmPortSpace {
     Tcp = 0x0106,
     /// Datagrams (UD), and multicast groups.
     Udp = 0x0111,
-    /// InfiniBand service IDs.
+    /// Datagrams of those who are on IP over InfiniBand.
+    Ipoib = 0x0002,
+    /// Connected queue pairs, in the numbers of InfiniBand's own services.
     Ib = 0x013F,
+}
+
+impl CmPortSpace {
+    /// The port space of a number of C.
+    pub const fn from_code(code: u32) -> Option<CmPortSpace> {
+        match code {
+            0x0106 => Some(CmPortSpace::Tcp),
+            0x0111 => Some(CmPortSpace::Udp),
+            0x0002 => Some(CmPortSpace::Ipoib),
+            0x013F => Some(CmPortSpace::Ib),
+            _ => None,
+        }
+    }
+
+    /// Whether it is about datagrams, and not connections.
+    pub const fn is_datagram(self) -> bool {
+        matches!(self, CmPortSpace::Udp | CmPortSpace::Ipoib)
+    }
 }
 
 /// What both sides tell each other at connection time.

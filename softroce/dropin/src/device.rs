@@ -17,7 +17,7 @@ use verbs_sys::convert::{text_from_c, text_to_c};
 use verbs_sys::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_context, ibv_device, verbs_context};
 
 use crate::entry::{self, explain, null, value};
-use crate::{DeviceContext, context, entry::pointer, faults};
+use crate::{DeviceContext, cm, context, entry::pointer, faults};
 
 /// A device as C sees it. Vendor libraries read private members behind the public ones, to see whether a device is
 /// theirs: they find zeroes.
@@ -37,8 +37,10 @@ pub(crate) struct Registry {
     families: Mutex<Vec<Known>>,
     /// Contexts that were closed while something made on them may have been left, with what their family shares.
     left_behind: Mutex<Vec<(usize, usize)>>,
+    /// What of RDMA CM there is.
+    cm: cm::Process,
     /// The parent process's, whose devices the program may hold. Also tells leak checkers that it is not lost.
-    _parents: *const Registry,
+    parent: *const Registry,
 }
 
 /// What contexts of one open device share: the first one and those that were imported from it.
@@ -126,9 +128,10 @@ impl Registry {
             process,
             provider,
             devices,
-            _parents: current,
+            parent: current,
             families: Mutex::default(),
             left_behind: Mutex::default(),
+            cm: cm::Process::default(),
         }));
         let winner = match REGISTRY.compare_exchange(current, made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => made,
@@ -185,6 +188,35 @@ impl Registry {
         gone.into_iter()
             .map(|(_, context)| context as *mut verbs_context)
             .collect()
+    }
+
+    /// The provider beneath.
+    pub(crate) fn provider(&self) -> &Softroce {
+        &self.provider
+    }
+
+    pub(crate) fn cm(&self) -> &cm::Process {
+        &self.cm
+    }
+
+    /// Those of the processes from which this one was forked.
+    pub(crate) fn parents(&self) -> impl Iterator<Item = &Registry> {
+        // SAFETY: what was stored once is never freed.
+        let parent_of = |registry: &&Registry| unsafe { registry.parent.as_ref() };
+        std::iter::successors(parent_of(&self), parent_of)
+    }
+
+    /// All devices, as C knows them.
+    pub(crate) fn all_listed(&self) -> impl Iterator<Item = *mut ibv_device> {
+        self.devices.iter().map(|device| device.cast())
+    }
+
+    /// The device of this name.
+    pub(crate) fn listed(&self, name: &str) -> Option<*mut ibv_device> {
+        self.all_listed().find(|device| {
+            // SAFETY: listed devices stay, and never change.
+            text_from_c(unsafe { &(**device).name }) == name
+        })
     }
 
     /// Open a device for this process alone.

@@ -1,6 +1,6 @@
-//! libibverbs.so.1 as a drop-in: unmodified programs run on softroce.
+//! libibverbs.so.1 and librdmacm.so.1 as a drop-in: unmodified programs run on softroce.
 //!
-//! The shared object has the symbols, version nodes and struct layouts of libibverbs (`symbols`); behind them stand
+//! The shared object has the symbols, version nodes and struct layouts of both (`symbols`); behind them stand
 //! the traits of `verbs-api`, implemented by `softroce`. Contracts that hold for every entry:
 //!
 //! - an object that a program holds a pointer to is a `handle::Handle`, which begins with the C struct;
@@ -11,6 +11,7 @@
 //!
 //! Pointers that come from C are trusted to be what their type says, as in the real library; NULL is refused.
 
+mod cm;
 mod completion;
 mod context;
 mod cq_ex;
@@ -30,6 +31,7 @@ mod post;
 mod qp;
 mod qp_ex;
 mod query;
+mod rsocket;
 mod spanning;
 mod srq;
 mod symbols;
@@ -53,6 +55,8 @@ type Srq = <P as Provider>::Srq;
 type Ah = <P as Provider>::Ah;
 type Mw = <P as Provider>::Mw;
 type Dm = <P as Provider>::Dm;
+type Cm = softroce::Cm;
+type CmId = softroce::CmId;
 type XrcDomain = <P as Provider>::XrcDomain;
 
 /// Tells our own users of libibverbs that this is not the system's. Never called.

@@ -9,6 +9,7 @@
 #[cfg(not(test))]
 use std::arch::global_asm;
 
+use crate::cm::*;
 use crate::completion::*;
 use crate::context::*;
 use crate::datagram::*;
@@ -17,6 +18,7 @@ use crate::import::*;
 use crate::memory::*;
 use crate::qp::*;
 use crate::query::*;
+use crate::rsocket::*;
 use crate::srq::*;
 use crate::texts::*;
 use crate::unsupported::*;
@@ -138,6 +140,25 @@ export! { "IBVERBS_1.11": _ibv_query_gid_ex, _ibv_query_gid_table }
 export! { "IBVERBS_1.13": ibv_import_dm, ibv_is_fork_initialized, ibv_unimport_dm }
 export! { "IBVERBS_1.14": ibv_query_qp_data_in_order }
 export! { "IBVERBS_1.16": ibv_query_port_speed }
+
+export! { "RDMACM_1.0":
+    rdma_accept, rdma_ack_cm_event, rdma_bind_addr, rdma_connect, rdma_create_ep, rdma_create_event_channel,
+    rdma_create_id, rdma_create_qp, rdma_create_qp_ex, rdma_create_srq, rdma_create_srq_ex, rdma_destroy_ep,
+    rdma_destroy_event_channel, rdma_destroy_id, rdma_destroy_qp, rdma_destroy_srq, rdma_disconnect, rdma_event_str,
+    rdma_free_devices, rdma_freeaddrinfo, rdma_get_cm_event, rdma_get_devices, rdma_get_dst_port, rdma_get_request,
+    rdma_get_src_port, rdma_getaddrinfo, rdma_join_multicast, rdma_leave_multicast, rdma_listen, rdma_migrate_id,
+    rdma_notify, rdma_reject, rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
+}
+export! { "RDMACM_1.1": rdma_join_multicast_ex }
+export! { "RDMACM_1.2": rdma_establish, rdma_init_qp_attr }
+export! { "RDMACM_1.3": rdma_get_remote_ece, rdma_reject_ece, rdma_set_local_ece }
+
+// Sockets over RDMA.
+export! { "RDMACM_1.0":
+    raccept, rbind, rclose, rconnect, rfcntl, rgetpeername, rgetsockname, rgetsockopt, riomap, riounmap, riowrite,
+    rlisten, rpoll, rread, rreadv, rrecv, rrecvfrom, rrecvmsg, rselect, rsend, rsendmsg, rsendto, rsetsockopt,
+    rshutdown, rsocket, rwrite, rwritev,
+}
 
 absent! { "IBVERBS_1.12", unsupported_pointer: ibv_reg_dmabuf_mr }
 absent! { "IBVERBS_1.1", unsupported_number: ibv_resolve_eth_l2_from_gid }

@@ -1,4 +1,4 @@
-//! The shared object has every name that libibverbs has, under the same versions, and what else it has is listed here.
+//! The shared object has every name that libibverbs and librdmacm have, under the same versions, and what else it has is listed here.
 
 #[path = "support/common.rs"]
 mod common;
@@ -8,7 +8,19 @@ use std::ffi::{CString, c_void};
 use std::process::Command;
 
 /// Of rdma-core 44: name, version node, `default` or `hidden`, …
-const EXPORTS: &str = include_str!("data/libibverbs.so.1.exports.txt");
+const LISTS: [&str; 2] = [
+    include_str!("data/libibverbs.so.1.exports.txt"),
+    include_str!("data/librdmacm.so.1.exports.txt"),
+];
+
+/// The lines of both lists, in their fields. The nodes themselves are listed, too: they are left out.
+fn exports() -> impl Iterator<Item = Vec<&'static str>> {
+    LISTS
+        .iter()
+        .flat_map(|list| list.lines())
+        .map(|line| line.split('\t').collect::<Vec<&str>>())
+        .filter(|fields| fields[0] != fields[1])
+}
 
 /// What is exported beyond that, each with its reason. Private names under other nodes: [`OTHER_PRIVATE_NODES`].
 const BEYOND: &[(&str, &str)] = &[
@@ -58,16 +70,11 @@ impl Library {
 }
 
 #[test]
-fn every_name_of_libibverbs_is_there_under_its_version() {
+fn every_name_of_both_libraries_is_there_under_its_version() {
     let library = Library::open();
     let mut missing = BTreeSet::new();
-    for line in EXPORTS.lines() {
-        let fields: Vec<&str> = line.split('\t').collect();
+    for fields in exports() {
         let (name, version) = (fields[0], fields[1]);
-        // The nodes themselves are listed, too.
-        if name == version {
-            continue;
-        }
         if !library.has(name, Some(version)) {
             missing.insert(format!("{name}@{version}"));
         }
@@ -106,13 +113,8 @@ fn names_of_later_releases_are_there_and_private_ones_under_all_private_versions
 /// All that must be exported: `name@@NODE` by default, `name@NODE` for programs that were linked long ago.
 fn expected() -> BTreeSet<String> {
     let mut expected: BTreeSet<String> = BEYOND.iter().map(|(symbol, _)| (*symbol).to_owned()).collect();
-    for line in EXPORTS.lines() {
-        let fields: Vec<&str> = line.split('\t').collect();
+    for fields in exports() {
         let (name, version, visibility, kind) = (fields[0], fields[1], fields[2], fields[4]);
-        // The nodes themselves are listed, too.
-        if name == version {
-            continue;
-        }
         let at = match visibility {
             "default" => "@@",
             "hidden" => "@",

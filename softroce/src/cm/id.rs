@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use roce_wire::cm::ServiceId;
 use verbs_api::{CmEventKind, CmPortSpace, Error, Gid, Object, PeerParameters, QpType, Refused, Result};
 
-use super::CmId;
 use super::channel::{ChannelShared, Queued};
 use super::link::Link;
+use super::{CmId, GroupMember};
 use crate::context::ContextInner;
 use crate::lock::{Mutex, MutexGuard};
 use crate::provider::Softroce;
@@ -53,8 +53,19 @@ pub(super) struct BoundQp {
     pub(super) shared: Arc<QpShared>,
 }
 
+/// What makers of cards tell each other when a connection is made (enhanced connection establishment). Passed on, and of
+/// no effect here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VendorOptions {
+    /// Who says it, 24 bits.
+    pub vendor_id: u32,
+    /// What it says.
+    pub options: u32,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct IdOptions {
+    pub(super) vendor: VendorOptions,
     pub(super) type_of_service: u8,
     pub(super) ack_timeout: Option<u8>,
     pub(super) reuse_address: bool,
@@ -75,8 +86,9 @@ pub(super) struct IdState {
     /// What the peer said.
     pub(super) offer: PeerParameters,
     pub(super) options: IdOptions,
-    /// Groups that the bound queue pair was attached to.
-    pub(super) groups: Vec<Gid>,
+    pub(super) peer_vendor: VendorOptions,
+    /// Groups that were joined, and how.
+    pub(super) groups: Vec<(Gid, GroupMember)>,
 }
 
 /// See the module's documentation.
@@ -117,6 +129,7 @@ impl IdInner {
                 link: Link::default(),
                 offer: PeerParameters::default(),
                 options: IdOptions::default(),
+                peer_vendor: VendorOptions::default(),
                 groups: Vec::new(),
             }),
         })

@@ -8,26 +8,25 @@ use roce_wire::cm::{RejectReason, ServiceId, SidrRep, SidrStatus};
 use softroce_cm::Refuse;
 use softroce_engine::Time;
 use verbs_api::{
-    CmEventKind, CmPortSpace, ConnectionParameters, DatagramPeer, Error, ErrorKind, Gid, QpAttr, QpState,
-    QpType, QueuePair, Result,
+    CmEventKind, CmPortSpace, ConnectionParameters, Error, ErrorKind, QpAttr, QpState, QpType, QueuePair,
+    Result,
 };
 
-use super::channel::Queued;
-use super::id::{BoundQp, HeldPort, Phase};
-use super::link::{HOP_LIMIT, QKEY};
+use super::id::{BoundQp, HeldPort, IdInner, Phase};
 use super::ports::Hold;
-use super::{Cm, CmId};
+use super::{Cm, CmId, VendorOptions};
 use crate::card::Card;
 use crate::context::Context;
 use crate::qp::Qp;
 
 mod address;
 mod connect;
+mod group;
+
+pub use group::GroupMember;
 
 /// Requests that may wait when the program leaves it open.
 const BACKLOG_DEFAULT: u32 = 1024;
-/// Queue pair number of groups.
-const GROUP_QPN: u32 = 0xff_ffff;
 /// EADDRNOTAVAIL.
 const NOT_HERE: ErrorKind = ErrorKind::System(99);
 
@@ -63,10 +62,16 @@ impl verbs_api::CmId for CmId {
                 is_listening: false,
             })
             .collect();
-        state.local = Some(SocketAddr::new(local.ip(), port));
-        if !local.ip().is_unspecified() {
+        let mut own = local.ip();
+        if !own.is_unspecified() {
+            // A loopback address may stand for a device on another.
+            own = contexts
+                .first()
+                .and_then(|context| IdInner::address_of(context))
+                .unwrap_or(own);
             state.device = contexts.into_iter().next();
         }
+        state.local = Some(SocketAddr::new(own, port));
         state.phase = Phase::Bound;
         Ok(())
     }
@@ -155,7 +160,7 @@ impl verbs_api::CmId for CmId {
             return Err(Error::invalid("the queue pair is of another device than the id"));
         }
         let is_datagram = matches!(qp.qp_type(), QpType::Ud | QpType::Gsi);
-        if is_datagram != (self.inner.space == CmPortSpace::Udp) {
+        if is_datagram != self.inner.space.is_datagram() {
             return Err(Error::invalid(format!(
                 "a queue pair of type {:?} is not for the port space {:?}",
                 qp.qp_type(),
@@ -196,7 +201,7 @@ impl verbs_api::CmId for CmId {
         let inner = self.inner.lock();
         let qp_type = match inner.qp.as_ref().map(|qp| qp.qp_type) {
             Some(qp_type) => qp_type,
-            None if self.inner.space == CmPortSpace::Udp => QpType::Ud,
+            None if self.inner.space.is_datagram() => QpType::Ud,
             None => QpType::Rc,
         };
         let needs_peer = matches!(state, QpState::Rtr | QpState::Rts) && qp_type != QpType::Ud;
@@ -216,45 +221,28 @@ impl verbs_api::CmId for CmId {
     fn connect(&self, parameters: &ConnectionParameters<'_>) -> Result<()> {
         self.expect_phase(&[Phase::RouteResolved], "connect")?;
         match self.inner.space {
-            CmPortSpace::Udp => self.ask_for_datagrams(parameters),
+            CmPortSpace::Udp | CmPortSpace::Ipoib => self.ask_for_datagrams(parameters),
             CmPortSpace::Tcp | CmPortSpace::Ib => self.ask_for_connection(parameters),
         }
     }
 
     fn accept(&self, parameters: Option<&ConnectionParameters<'_>>) -> Result<()> {
         let phase = self.inner.lock().phase;
-        match (phase, self.inner.space) {
+        match (phase, self.inner.space.is_datagram()) {
             (Phase::Replied, _) => {
                 let private_data = parameters.map_or(&[][..], |parameters| parameters.private_data);
                 self.command(|card, now, comm_id| card.cm.agent.ready(now, comm_id, private_data))?;
                 self.inner.lock().phase = Phase::Connected;
                 Ok(())
             }
-            (Phase::Requested, CmPortSpace::Udp) => self.answer_datagrams(parameters),
-            (Phase::Requested, _) => self.reply(parameters),
+            (Phase::Requested, true) => self.answer_datagrams(parameters),
+            (Phase::Requested, false) => self.reply(parameters),
             _ => Err(self.not_now("accept")),
         }
     }
 
     fn reject(&self, private_data: &[u8]) -> Result<()> {
-        self.expect_phase(&[Phase::Requested, Phase::Replied], "reject")?;
-        if self.inner.space == CmPortSpace::Udp {
-            let rep = SidrRep {
-                status: SidrStatus::REJECTED,
-                private_data: field(private_data, 0)?,
-                ..SidrRep::default()
-            };
-            self.command(|card, now, comm_id| card.cm.agent.answer(now, comm_id, rep))?;
-        } else {
-            let refuse = Refuse {
-                reason: RejectReason::CONSUMER,
-                info: &[],
-                private_data,
-            };
-            self.command(|card, now, comm_id| card.cm.agent.reject(now, comm_id, &refuse))?;
-        }
-        self.inner.lock().phase = Phase::Ended;
-        Ok(())
+        self.refuse(RejectReason::CONSUMER, private_data)
     }
 
     fn established(&self) -> Result<()> {
@@ -285,59 +273,12 @@ impl verbs_api::CmId for CmId {
     /// The bound queue pair, if there is one, is attached. The answer is an event, *MulticastJoin*, that says where to send
     /// to. RoCE has no subnet administration: the group is the address itself.
     fn join_multicast(&self, group: SocketAddr, cookie: u64) -> Result<()> {
-        let device = self.inner.device()?;
-        if self.inner.space != CmPortSpace::Udp {
-            return Err(Error::invalid("multicast groups are of the UDP port space"));
-        }
-        if !group.ip().is_multicast() {
-            return Err(Error::invalid(format!("{} is no multicast address", group.ip())));
-        }
-        let gid = Gid::from(group.ip());
-        let qp = self.inner.lock().qp.clone();
-        if let Some(qp) = qp {
-            qp.shared.attach(&device.device, qp.qpn, gid)?;
-            self.inner.lock().groups.push(gid);
-        }
-        let peer = DatagramPeer {
-            av: verbs_api::AddressVector {
-                dgid: Some(gid),
-                hop_limit: HOP_LIMIT,
-                traffic_class: self.inner.lock().options.type_of_service,
-                port: crate::context::PORT,
-                ..verbs_api::AddressVector::default()
-            },
-            qp_num: GROUP_QPN,
-            qkey: QKEY,
-        };
-        let event = Queued {
-            datagram_peer: Some(peer),
-            group_cookie: cookie,
-            ..Queued::new(&self.inner, CmEventKind::MulticastJoin, 0)
-        };
-        let _ = self.inner.push(event);
-        Ok(())
+        self.join_multicast_as(group, GroupMember::Full, cookie)
     }
 
     /// EADDRNOTAVAIL: not joined.
     fn leave_multicast(&self, group: SocketAddr) -> Result<()> {
-        let device = self.inner.device()?;
-        let gid = Gid::from(group.ip());
-        let qp = {
-            let mut state = self.inner.lock();
-            let joined = state.groups.iter().position(|known| *known == gid);
-            let Some(position) = joined else {
-                return Err(Error::new(
-                    NOT_HERE,
-                    format!("the id has not joined {}", group.ip()),
-                ));
-            };
-            state.groups.swap_remove(position);
-            state.qp.clone()
-        };
-        match qp {
-            Some(qp) => qp.shared.detach(&device.device, qp.qpn, gid),
-            None => Ok(()),
-        }
+        self.leave_group(group)
     }
 
     fn migrate(&self, to: &Cm) -> Result<()> {
@@ -376,6 +317,45 @@ impl verbs_api::CmId for CmId {
 }
 
 impl CmId {
+    /// Refuse a request because of its vendor options: [`reject`](verbs_api::CmId::reject) with reason 35.
+    ///
+    /// # Errors
+    /// As `reject`.
+    pub fn reject_vendor_options(&self, private_data: &[u8]) -> Result<()> {
+        self.refuse(RejectReason::VENDOR_OPTION, private_data)
+    }
+
+    /// What to tell the peer about vendor options, in the request or the reply.
+    pub fn set_vendor_options(&self, options: VendorOptions) {
+        self.inner.lock().options.vendor = options;
+    }
+
+    /// What the peer has told; zeros when nothing.
+    pub fn peer_vendor_options(&self) -> VendorOptions {
+        self.inner.lock().peer_vendor
+    }
+
+    fn refuse(&self, reason: RejectReason, private_data: &[u8]) -> Result<()> {
+        self.expect_phase(&[Phase::Requested, Phase::Replied], "reject")?;
+        if self.inner.space.is_datagram() {
+            let rep = SidrRep {
+                status: SidrStatus::REJECTED,
+                private_data: field(private_data, 0)?,
+                ..SidrRep::default()
+            };
+            self.command(|card, now, comm_id| card.cm.agent.answer(now, comm_id, rep))?;
+        } else {
+            let refuse = Refuse {
+                reason,
+                info: &[],
+                private_data,
+            };
+            self.command(|card, now, comm_id| card.cm.agent.reject(now, comm_id, &refuse))?;
+        }
+        self.inner.lock().phase = Phase::Ended;
+        Ok(())
+    }
+
     fn expect_phase(&self, allowed: &[Phase], what: &str) -> Result<()> {
         if allowed.contains(&self.inner.lock().phase) {
             return Ok(());

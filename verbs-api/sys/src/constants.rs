@@ -81,3 +81,37 @@ constants! {
 
     IBV_VALUES_MASK_RAW_CLOCK: u32 = 1;
 }
+
+/// Those of librdmacm.
+pub mod cm_constants {
+    use std::ffi::c_int;
+
+    constants! {
+        RDMA_PS_IPOIB: c_int = 0x0002;
+        RDMA_PS_TCP: c_int = 0x0106;
+        RDMA_PS_UDP: c_int = 0x0111;
+        RDMA_PS_IB: c_int = 0x013F;
+
+        RAI_PASSIVE: c_int = 1;
+        RAI_NUMERICHOST: c_int = 1 << 1;
+        RAI_NOROUTE: c_int = 1 << 2;
+        RAI_FAMILY: c_int = 1 << 3;
+
+        RDMA_OPTION_ID: c_int = 0;
+        RDMA_OPTION_IB: c_int = 1;
+        RDMA_OPTION_ID_TOS: c_int = 0;
+        RDMA_OPTION_ID_REUSEADDR: c_int = 1;
+        RDMA_OPTION_ID_AFONLY: c_int = 2;
+        RDMA_OPTION_ID_ACK_TIMEOUT: c_int = 3;
+        RDMA_OPTION_IB_PATH: c_int = 1;
+
+        RDMA_CM_JOIN_MC_ATTR_ADDRESS: u32 = 1;
+        RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS: u32 = 1 << 1;
+        RDMA_MC_JOIN_FLAG_FULLMEMBER: u32 = 0;
+        RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER: u32 = 1;
+
+        /// All that the peer can, in place of a number of READs and atomics.
+        RDMA_MAX_RESP_RES: u8 = 0xff;
+        RDMA_MAX_INIT_DEPTH: u8 = 0xff;
+    }
+}

@@ -1,4 +1,4 @@
-//! The C structs of libibverbs, as Rust mirrors, and conversions between them and the values of `verbs-api`.
+//! The C structs of libibverbs and librdmacm, as Rust mirrors, and conversions between them and the values of `verbs-api`.
 //!
 //! Names are those of C, so that the man pages serve as documentation. Layouts are those of the newest headers; a test
 //! compares every offset with a committed list and with the installed C headers. Where a struct grew in a later
@@ -11,6 +11,7 @@
 #![allow(non_camel_case_types, non_snake_case, missing_docs)]
 
 mod attr;
+mod cm;
 mod constants;
 mod context;
 pub mod convert;
@@ -20,6 +21,7 @@ mod object;
 mod work;
 
 pub use attr::*;
+pub use cm::*;
 pub use constants::*;
 pub use context::*;
 pub use device::*;

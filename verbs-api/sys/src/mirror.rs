@@ -35,6 +35,7 @@ pub(crate) use mirror;
 pub fn mirrors() -> impl Iterator<Item = Mirror> {
     [
         crate::attr::MIRRORS,
+        crate::cm::MIRRORS,
         crate::context::MIRRORS,
         crate::device::MIRRORS,
         crate::object::MIRRORS,

@@ -121,6 +121,8 @@ named! {
         DUPLICATE_COMM_ID = 30 "duplicate local communication ID",
         /// The class's version.
         INVALID_CLASS_VERSION = 31 "invalid class version",
+        /// The vendor options are not to the program's liking.
+        VENDOR_OPTION = 35 "vendor option",
     }
     /// Which message a rejection is of.
     RejectedMessage(u8) {

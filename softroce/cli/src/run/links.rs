@@ -11,8 +11,13 @@ use super::private;
 const DROP_IN: &str = "libsoftroce_dropin.so";
 /// Shows the devices in `/sys` and `/dev`.
 const PATHS: &str = "libsoftroce_paths.so";
-/// The names that programs open: those of the library, with and without its version.
-const LINKS: [&str; 2] = ["libibverbs.so.1", "libibverbs.so"];
+/// The names that programs open: those of the libraries, with and without their version.
+const LINKS: [&str; 4] = [
+    "libibverbs.so.1",
+    "libibverbs.so",
+    "librdmacm.so.1",
+    "librdmacm.so",
+];
 
 /// The shared object that makes unmodified programs use softroce.
 pub fn find_drop_in() -> Result<PathBuf> {

@@ -15,11 +15,22 @@ use crate::context::ContextInner;
 /// Tries to find a port that is free on several devices.
 const PORT_TRIES: u32 = 64;
 
+/// A loopback address of a host that has no device there stands for its first device, as with the kernel's manager.
+fn stand_in(devices: &[IpAddr], address: IpAddr) -> IpAddr {
+    let same_family = |device: &&IpAddr| device.is_ipv4() == address.is_ipv4();
+    let mut alike = devices.iter().filter(same_family);
+    match alike.clone().any(|device| device.is_loopback()) || !address.is_loopback() {
+        true => address,
+        false => alike.next().copied().unwrap_or(address),
+    }
+}
+
 impl CmId {
     /// The devices that a local address stands for, opened.
     pub(super) fn contexts_for(&self, local: IpAddr) -> Result<Vec<Arc<ContextInner>>> {
         let addresses = self.inner.provider.addresses()?;
         let both_families = local.is_ipv6() && !self.inner.lock().options.only_own_family;
+        let local = stand_in(&addresses, local);
         let is_meant = |address: &IpAddr| match local.is_unspecified() {
             true => both_families || address.is_ipv4() == local.is_ipv4(),
             false => *address == local,
@@ -91,8 +102,9 @@ impl CmId {
         }
     }
 
-    pub(super) fn resolve(&self, remote: SocketAddr) -> Result<()> {
+    pub(super) fn resolve(&self, mut remote: SocketAddr) -> Result<()> {
         let addresses = self.inner.provider.addresses()?;
+        remote.set_ip(stand_in(&addresses, remote.ip()));
         let bound = self.inner.lock().device.clone();
         let (context, own) = match bound {
             Some(context) => {
@@ -110,7 +122,6 @@ impl CmId {
                 (self.inner.provider.shared_context(position)?, addresses[position])
             }
         };
-        let mut remote = remote;
         if remote.ip().is_unspecified() {
             remote.set_ip(own);
         }

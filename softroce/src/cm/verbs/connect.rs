@@ -125,6 +125,10 @@ impl CmId {
             ..ConnectionParameters::default()
         };
         let parameters = parameters.unwrap_or(&as_offered);
+        // Set since the request came, perhaps.
+        if let Some(timeout) = self.inner.lock().options.ack_timeout {
+            link.ack_timeout = timeout;
+        }
         let (qpn, qp_type, srq) = self.queue_pair(parameters)?;
         let private_data = field::<196>(parameters.private_data, 0)?;
         link.responder_resources = parameters.responder_resources.min(RD_ATOMIC_MAX);

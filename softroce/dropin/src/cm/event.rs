@@ -1,0 +1,204 @@
+//! Events: from the provider's to those of C, and their acknowledgement.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::AsRawFd;
+use std::ptr::null_mut;
+use std::time::Duration;
+
+use verbs_api::{Acknowledge, CmEvent, CmEventKind, CmId as _, ConnectionManager as _, Result};
+use verbs_sys::convert::ah_attr_to_c;
+use verbs_sys::*;
+
+use super::id::IdHandle;
+use super::{channel, id, live};
+use crate::entry::{self, place};
+use crate::handle::Handle;
+use crate::wait::{self, Attempt};
+use crate::{Cm, CmId};
+
+type EventHandle = Handle<rdma_cm_event, Taken>;
+
+/// What belongs to an event in C's hands.
+struct Taken {
+    /// The struct points at it.
+    _private_data: Vec<u8>,
+    /// Dropped last: whoever destroys the id waits for it.
+    _acknowledge: Acknowledge,
+}
+
+/// `rdma_get_cm_event`: waits, unless `O_NONBLOCK` is set on the channel's descriptor.
+///
+/// # Safety
+/// `channel` is NULL or alive, `event` NULL or valid for a write.
+pub(crate) unsafe extern "C-unwind" fn rdma_get_cm_event(
+    channel: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { take_event("rdma_get_cm_event", channel, event) }
+}
+
+/// # Safety
+/// As [`rdma_get_cm_event`].
+pub(super) unsafe fn take_event(
+    verb: &str,
+    channel: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+) -> c_int {
+    wait::until_taken(verb, || {
+        // SAFETY: the caller's promise.
+        let ((cm, extra), place) = unsafe {
+            (
+                channel::object(channel)?,
+                place(event, "the place for the event")?,
+            )
+        };
+        let _taking = extra.taking.lock();
+        match cm.wait(Some(Duration::ZERO))? {
+            Some(event) => {
+                // SAFETY: an event leads to an id that is alive, since destroying it waits for the event.
+                *place = unsafe { hand_out(event) }?;
+                Ok(Attempt::Taken)
+            }
+            None => Ok(Attempt::Nothing(cm.fd().as_raw_fd())),
+        }
+    })
+}
+
+/// `rdma_ack_cm_event`
+///
+/// # Safety
+/// `event` is NULL or came from `rdma_get_cm_event`, and is not used afterwards.
+pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    entry::count("rdma_ack_cm_event", || {
+        let acknowledge = |taken| {
+            drop::<Taken>(taken);
+            Ok(())
+        };
+        if live::ends(live::EVENTS, event, "the event")? {
+            // SAFETY: it was alive until now.
+            unsafe { EventHandle::destroy(event, "the event", acknowledge) }?;
+        }
+        Ok(0)
+    })
+}
+
+/// An event as C has it.
+///
+/// # Safety
+/// The id of the event is alive.
+unsafe fn hand_out(event: CmEvent<Cm>) -> Result<*mut rdma_cm_event> {
+    let id = event.cookie as *mut rdma_cm_id;
+    let kind = event.kind;
+    // SAFETY: the caller's promise.
+    let is_datagram = unsafe {
+        match kind {
+            CmEventKind::AddrResolved => id::refresh(id)?,
+            CmEventKind::RouteResolved => id::refresh_path(id)?,
+            _ => {}
+        }
+        let space = id::object(id)?.port_space();
+        space.is_datagram()
+    };
+    // SAFETY: zeroes are valid in every member: numbers and NULL pointers.
+    let mut c: rdma_cm_event = unsafe { std::mem::zeroed() };
+    c.id = id;
+    c.event = kind as c_int;
+    c.status = event.status;
+    // SAFETY: the caller's promise.
+    let private_data = match unsafe { brings_private_data(id, kind) } {
+        true => event.private_data,
+        false => Vec::new(),
+    };
+    let length = u8::try_from(private_data.len()).unwrap_or(u8::MAX);
+    let mut pointer = match private_data.as_ptr() {
+        _ if private_data.is_empty() => null_mut(),
+        data => data.cast::<c_void>().cast_mut(),
+    };
+    if matches!(kind, CmEventKind::MulticastJoin | CmEventKind::MulticastError) {
+        // In its place stands what the program passed when it joined.
+        pointer = event.group_cookie as *mut c_void;
+    }
+    if is_datagram {
+        let peer = event.datagram_peer;
+        c.param.ud = rdma_ud_param {
+            private_data: pointer,
+            private_data_len: length,
+            ah_attr: ah_attr_to_c(&peer.map(|peer| peer.av).unwrap_or_default()),
+            qp_num: peer.map_or(0, |peer| peer.qp_num),
+            qkey: peer.map_or(0, |peer| peer.qkey),
+        };
+    } else {
+        let peer = event.peer;
+        c.param.conn = rdma_conn_param {
+            private_data: pointer,
+            private_data_len: length,
+            responder_resources: peer.responder_resources,
+            initiator_depth: peer.initiator_depth,
+            flow_control: peer.flow_control.into(),
+            retry_count: peer.retry_count,
+            rnr_retry_count: peer.rnr_retry_count,
+            srq: peer.srq.into(),
+            qp_num: peer.qp_num,
+        };
+    }
+    if let Some(request) = event.request {
+        c.listen_id = id;
+        // SAFETY: the caller's promise.
+        c.id = unsafe { hand_out_request(id, request) }?;
+    }
+    let taken = Taken {
+        _private_data: private_data,
+        _acknowledge: event.acknowledge,
+    };
+    live::begins(live::EVENTS, EventHandle::hand_out(c, taken, ()))
+}
+
+/// Whether an event has private data for the program; as the kernel has it, a passive side gets none with the last
+/// message of the handshake, and nobody with the messages of the end.
+///
+/// # Safety
+/// `id` is alive.
+unsafe fn brings_private_data(id: *mut rdma_cm_id, kind: CmEventKind) -> bool {
+    match kind {
+        CmEventKind::ConnectRequest
+        | CmEventKind::ConnectResponse
+        | CmEventKind::Rejected
+        | CmEventKind::Unreachable => true,
+        // SAFETY: the caller's promise.
+        CmEventKind::Established => !unsafe { IdHandle::extra(id) }.is_passive,
+        _ => false,
+    }
+}
+
+/// The new id that a request brings. It takes after its listener.
+///
+/// # Safety
+/// `listener` is alive.
+unsafe fn hand_out_request(listener: *mut rdma_cm_id, request: CmId) -> Result<*mut rdma_cm_id> {
+    // SAFETY: the caller's promise.
+    let (channel, context, is_synchronous) = unsafe {
+        (
+            (*listener).channel,
+            (*listener).context,
+            IdHandle::extra(listener).lock().own_channel.is_some(),
+        )
+    };
+    let new = id::hand_out(request, channel, context, true)?;
+    // SAFETY: just handed out.
+    let ready = unsafe {
+        (*new).qp_type = (*listener).qp_type;
+        id::refresh(new)
+            .and_then(|()| id::refresh_path(new))
+            .and_then(|()| match is_synchronous {
+                true => channel::migrate(new, null_mut()),
+                false => Ok(()),
+            })
+    };
+    if let Err(error) = ready {
+        // SAFETY: nobody has seen it. The request is refused by that.
+        unsafe { id::destroy(new) }?;
+        return Err(error);
+    }
+    Ok(new)
+}

@@ -1,0 +1,463 @@
+//! Stream sockets.
+//!
+//! One lock a socket. Nobody sleeps with it held; whoever finds that something has happened wakes the others
+//! ([`wait`](crate::wait)).
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
+
+use verbs_api::{CmId, CmPortSpace, ConnectionManager, Object, Provider, Result};
+
+use crate::connected::{Connected, Ready, Shutdown};
+use crate::errors::{Errno, error, not_connected, would_block};
+use crate::family::Family;
+use crate::front::{Behind, Front, Patience};
+use crate::handshake::{Attempt, Connecting, Request};
+use crate::options::Options;
+use crate::wait::{LOOK_UP, Watch};
+
+mod data;
+mod direct;
+
+pub use data::Amount;
+
+/// Closing waits so long for data to arrive, when the program has not said how long.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// Opens event channels of a connection manager.
+pub type OpenChannel<M> = Arc<dyn Fn() -> Result<M> + Send + Sync>;
+
+/// A stream socket; see the [crate's documentation](crate).
+pub struct StreamSocket<M: ConnectionManager> {
+    open: OpenChannel<M>,
+    family: Family,
+    front: Front<Inner<M>>,
+}
+
+struct Inner<M: ConnectionManager> {
+    cm: Arc<M>,
+    options: Options,
+    role: Role<M>,
+    /// Of an attempt to connect, for `SO_ERROR`.
+    failure: Option<Errno>,
+}
+
+enum Role<M: ConnectionManager> {
+    Fresh,
+    Bound(M::Id),
+    Listening { id: M::Id, waiting: Option<Request<M>> },
+    Connecting(Box<Connecting<M>>),
+    Connected(Box<Connected<M>>),
+    Closed,
+}
+
+impl<M: ConnectionManager> fmt::Debug for StreamSocket<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamSocket")
+            .field("number", &self.number())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M: ConnectionManager> Behind for Inner<M> {
+    type M = M;
+
+    fn pump(&mut self) -> Result<bool> {
+        let cm = self.cm.clone();
+        match &mut self.role {
+            Role::Fresh | Role::Bound(_) | Role::Closed => Ok(false),
+            Role::Connected(connected) => connected.pump(&cm),
+            Role::Listening { waiting, .. } => {
+                let mut found = false;
+                while waiting.is_none()
+                    && let Some(event) = cm.wait(Some(Duration::ZERO))?
+                {
+                    found = true;
+                    *waiting = Request::from_event(event);
+                }
+                Ok(found)
+            }
+            Role::Connecting(_) => self.go_on_connecting(&cm),
+        }
+    }
+
+    fn arm(&mut self) -> Result<bool> {
+        let cm = self.cm.clone();
+        match &mut self.role {
+            Role::Connected(connected) => connected.arm(&cm),
+            _ => {
+                let found = self.pump()?;
+                // It may have become connected.
+                match &mut self.role {
+                    Role::Connected(connected) if found => connected.arm(&cm).map(|_| true),
+                    _ => Ok(found),
+                }
+            }
+        }
+    }
+
+    fn channels(&self) -> Vec<<M::P as Provider>::Channel> {
+        match &self.role {
+            Role::Connected(connected) => vec![connected.channel()],
+            _ => Vec::new(),
+        }
+    }
+
+    fn look_at_peer(&mut self, now: Instant) -> Result<()> {
+        match &mut self.role {
+            Role::Connected(connected) => connected.look_at_peer(now),
+            _ => Ok(()),
+        }
+    }
+
+    fn cm(&self) -> &Arc<M> {
+        &self.cm
+    }
+}
+
+impl<M: ConnectionManager> Inner<M> {
+    fn go_on_connecting(&mut self, cm: &M) -> Result<bool> {
+        let mut found = false;
+        while matches!(self.role, Role::Connecting(_))
+            && let Some(event) = cm.wait(Some(Duration::ZERO))?
+        {
+            found = true;
+            let Role::Connecting(connecting) = std::mem::replace(&mut self.role, Role::Fresh) else {
+                return Ok(true);
+            };
+            match connecting.handle(event) {
+                Attempt::GoesOn(connecting) => self.role = Role::Connecting(connecting),
+                Attempt::Done(connected) => self.role = Role::Connected(connected),
+                Attempt::Failed(error) => {
+                    tracing::info!(%error, "a socket does not connect");
+                    self.failure = Some(Errno::from_raw(error.errno()));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn ready(&self) -> Ready {
+        match &self.role {
+            Role::Connected(connected) => connected.ready(),
+            Role::Listening { waiting, .. } => Ready {
+                input: waiting.is_some(),
+                ..Ready::default()
+            },
+            Role::Connecting(_) => Ready::default(),
+            // As those of TCP.
+            Role::Fresh | Role::Bound(_) | Role::Closed => Ready {
+                input: self.failure.is_some(),
+                output: true,
+                hang_up: true,
+                error: self.failure.is_some(),
+            },
+        }
+    }
+
+    fn connected(&mut self) -> Result<&mut Connected<M>> {
+        match &mut self.role {
+            Role::Connected(connected) => Ok(connected),
+            Role::Connecting(_) => Err(would_block()),
+            Role::Closed => Err(closed()),
+            Role::Fresh | Role::Bound(_) | Role::Listening { .. } => match self.failure.take() {
+                Some(errno) => Err(error(errno, "the socket did not connect")),
+                None => Err(not_connected()),
+            },
+        }
+    }
+
+    fn id(&self) -> Option<&M::Id> {
+        match &self.role {
+            Role::Fresh | Role::Closed => None,
+            Role::Bound(id) | Role::Listening { id, .. } => Some(id),
+            Role::Connecting(connecting) => Some(connecting.id()),
+            Role::Connected(connected) => Some(&connected.id),
+        }
+    }
+}
+
+fn closed() -> verbs_api::Error {
+    error(Errno::EBADF, "the socket is closed")
+}
+
+impl<M: ConnectionManager> StreamSocket<M> {
+    /// A new socket for addresses of `family`.
+    pub fn new(open: &OpenChannel<M>, family: Family) -> Result<Self> {
+        let cm = Arc::new(open()?);
+        StreamSocket::with_role(open, family, cm, Options::default(), Role::Fresh)
+    }
+
+    fn with_role(
+        open: &OpenChannel<M>,
+        family: Family,
+        cm: Arc<M>,
+        options: Options,
+        role: Role<M>,
+    ) -> Result<Self> {
+        Ok(StreamSocket {
+            open: open.clone(),
+            family,
+            front: Front::new(Inner {
+                cm,
+                options,
+                role,
+                failure: None,
+            })?,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<M>> {
+        self.front.lock()
+    }
+
+    /// A descriptor that is the socket's own, for as long as it lives.
+    pub fn number(&self) -> RawFd {
+        self.front.number()
+    }
+
+    /// Let no call wait (`O_NONBLOCK`).
+    pub fn set_nonblocking(&self, nonblocking: bool) {
+        self.front.set_nonblocking(nonblocking);
+    }
+
+    /// Whether no call waits.
+    pub fn is_nonblocking(&self) -> bool {
+        self.front.is_nonblocking()
+    }
+
+    /// Its options now.
+    pub fn options(&self) -> Options {
+        self.lock().options
+    }
+
+    /// Change options; see [`Options`] for when that takes effect.
+    pub fn set_options(&self, change: impl FnOnce(&mut Options)) {
+        change(&mut self.lock().options);
+    }
+
+    /// Its family.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    /// Bind to a local address; port 0 is any.
+    pub fn bind(&self, local: SocketAddr) -> Result<()> {
+        let local = self.family.inner(local)?;
+        let mut inner = self.lock();
+        let Role::Fresh = inner.role else {
+            return Err(error(Errno::EINVAL, "the socket is bound or connected already"));
+        };
+        let id = new_id(&inner)?;
+        id.bind_addr(local)?;
+        inner.role = Role::Bound(id);
+        Ok(())
+    }
+
+    /// Listen for connections, of which `backlog` may wait.
+    pub fn listen(&self, backlog: u32) -> Result<()> {
+        let mut inner = self.lock();
+        match std::mem::replace(&mut inner.role, Role::Fresh) {
+            Role::Fresh => {
+                let id = new_id(&inner)?;
+                id.bind_addr(self.family.any())?;
+                id.listen(backlog.max(1))?;
+                inner.role = Role::Listening { id, waiting: None };
+            }
+            Role::Bound(id) => {
+                if let Err(error) = id.listen(backlog.max(1)) {
+                    inner.role = Role::Bound(id);
+                    return Err(error);
+                }
+                inner.role = Role::Listening { id, waiting: None };
+            }
+            Role::Listening { id, waiting } => inner.role = Role::Listening { id, waiting },
+            other => {
+                inner.role = other;
+                return Err(error(Errno::EINVAL, "a connected socket cannot listen"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The next connection to a listening socket, and its peer. Options are inherited.
+    pub fn accept(&self) -> Result<(Self, SocketAddr)> {
+        loop {
+            let (request, options) = self.front.until(Patience::OfSocket, |inner| {
+                let options = inner.options;
+                match &mut inner.role {
+                    Role::Listening { waiting, .. } => Ok(waiting.take().map(|request| (request, options))),
+                    Role::Closed => Err(closed()),
+                    _ => Err(error(Errno::EINVAL, "the socket does not listen")),
+                }
+            })?;
+            let cm = Arc::new((self.open)()?);
+            let connected = match request.accept(&cm, &options) {
+                Ok(connected) => connected,
+                // The peer has gone meanwhile.
+                Err(error) if error.errno() == Errno::EINVAL as i32 => {
+                    tracing::info!(%error, "a request for a connection is gone");
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let peer = connected.id.peer_addr();
+            let role = Role::Connected(Box::new(connected));
+            let socket = StreamSocket::with_role(&self.open, self.family, cm, options, role)?;
+            let peer = self.family.outer(peer.unwrap_or_else(|| self.family.any()));
+            return Ok((socket, peer));
+        }
+    }
+
+    /// Connect to `to`. Non-blocking: EINPROGRESS, then wait until the socket is ready for output.
+    pub fn connect(&self, to: SocketAddr) -> Result<()> {
+        let to = self.family.inner(to)?;
+        self.start_to_connect(to)?;
+        let outcome = self.front.until(Patience::OfSocket, |inner| {
+            match (&inner.role, inner.failure.take()) {
+                (Role::Connected(_), _) => Ok(Some(())),
+                (_, Some(errno)) => Err(error(errno, format!("{to} does not accept: {errno}"))),
+                (Role::Closed, None) => Err(closed()),
+                _ => Ok(None),
+            }
+        });
+        match outcome {
+            Err(error_) if error_.kind() == verbs_api::ErrorKind::Again => {
+                Err(error(Errno::EINPROGRESS, "the connection is on its way"))
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn start_to_connect(&self, to: SocketAddr) -> Result<()> {
+        let mut inner = self.lock();
+        inner.failure = None;
+        let id = match std::mem::replace(&mut inner.role, Role::Fresh) {
+            Role::Fresh => new_id(&inner)?,
+            Role::Bound(id) => id,
+            Role::Connecting(connecting) => {
+                inner.role = Role::Connecting(connecting);
+                return match self.is_nonblocking() {
+                    true => Err(error(Errno::EALREADY, "the connection is on its way already")),
+                    false => Ok(()),
+                };
+            }
+            other => {
+                inner.role = other;
+                return Err(error(
+                    Errno::EISCONN,
+                    "the socket is connected, listens, or is closed",
+                ));
+            }
+        };
+        let options = inner.options;
+        inner.role = Role::Connecting(Connecting::start(id, to, options)?);
+        Ok(())
+    }
+
+    /// Its own address.
+    pub fn local_addr(&self) -> SocketAddr {
+        let local = self.lock().id().and_then(CmId::local_addr);
+        self.family.outer(local.unwrap_or_else(|| self.family.any()))
+    }
+
+    /// Its peer's. ENOTCONN: there is none.
+    pub fn peer_addr(&self) -> Result<SocketAddr> {
+        match &self.lock().role {
+            Role::Connected(connected) => connected.id.peer_addr().map(|peer| self.family.outer(peer)),
+            _ => None,
+        }
+        .ok_or_else(not_connected)
+    }
+
+    /// The error that waits (`SO_ERROR`), which is taken by this.
+    pub fn take_error(&self) -> Option<i32> {
+        let mut inner = self.lock();
+        let _ = inner.pump();
+        inner.failure.take().map(|errno| errno as i32)
+    }
+
+    /// Close one way or both.
+    pub fn shut_down(&self, how: Shutdown) -> Result<()> {
+        self.lock().connected()?.shut_down(how)?;
+        self.front.wake_all();
+        Ok(())
+    }
+
+    /// What it is ready for now.
+    pub fn ready(&self) -> Result<Ready> {
+        let mut inner = self.lock();
+        self.front.pump(&mut inner)?;
+        Ok(inner.ready())
+    }
+
+    /// What it is ready for now; and what to sleep on until that may have changed. After [`LOOK_UP`] of sleep,
+    /// [`look_at_peer`](Self::look_at_peer).
+    pub fn watch(&self) -> Result<(Ready, Watch<'_, M>)> {
+        let mut inner = self.lock();
+        self.front.arm(&mut inner)?;
+        let watch = self.front.watch(&mut inner);
+        Ok((inner.ready(), watch))
+    }
+
+    /// Make a peer answer of which nothing was heard for a while: one that is dead shows up as an error.
+    pub fn look_at_peer(&self) -> Result<()> {
+        self.front.look_at_peer()
+    }
+
+    /// End it: what was sent still arrives (but see `SO_LINGER`); calls that wait fail.
+    pub fn close(&self) {
+        let linger = self.options().linger;
+        let is_connected = matches!(self.lock().role, Role::Connected(_));
+        if is_connected && linger != Some(Duration::ZERO) {
+            let _ = self.shut_down(Shutdown::Both);
+            self.wait_for_arrival(Instant::now() + linger.unwrap_or(LINGER));
+        }
+        let mut inner = self.lock();
+        match std::mem::replace(&mut inner.role, Role::Closed) {
+            Role::Connected(mut connected) => connected.abort(),
+            Role::Fresh | Role::Closed => {}
+            Role::Bound(id) | Role::Listening { id, .. } => drop(id.destroy()),
+            Role::Connecting(connecting) => drop(connecting),
+        }
+        drop(inner);
+        self.front.wake_all();
+    }
+
+    fn wait_for_arrival(&self, until: Instant) {
+        loop {
+            let watch = {
+                let mut inner = self.lock();
+                let Ok(()) = self.front.arm(&mut inner) else {
+                    return;
+                };
+                match &inner.role {
+                    Role::Connected(connected) if !connected.has_arrived() => {}
+                    _ => return,
+                }
+                self.front.watch(&mut inner)
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            // A signal does not end it: the program could not say what became of its data.
+            let _ = watch.sleep(left.min(LOOK_UP));
+            if left.is_zero() {
+                return;
+            }
+        }
+    }
+}
+
+/// A new id with the options of the socket.
+fn new_id<M: ConnectionManager>(inner: &Inner<M>) -> Result<M::Id> {
+    let id = inner.cm.create_id(CmPortSpace::Tcp, 0)?;
+    if inner.options.reuse_address {
+        id.set_reuse_address(true)?;
+    }
+    if inner.options.only_own_family {
+        id.set_only_own_family(true)?;
+    }
+    Ok(id)
+}
