@@ -327,6 +327,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_program_whose_polls_follow_each_other_at_once_does_nothing_else() {
+        let pace = Pace::without_thread();
+        let poll_at = |ns| pace.polled(Time::from_nanos(1_000_000 + ns));
+        assert_eq!(poll_at(0), Poller::Works, "the first poll for long");
+        assert_eq!(poll_at(1_500), Poller::Spins);
+        assert_eq!(poll_at(1_500 + SPINS_WITHIN_NS), Poller::Works);
+        assert_eq!(poll_at(1_500 + 2 * SPINS_WITHIN_NS - 1), Poller::Spins);
+    }
+
+    #[test]
     fn a_program_that_leaves_packets_lying_is_not_given_way_to_until_its_polls_find_them() {
         let pace = Pace::without_thread();
         let at = |us: u64| Time::from_nanos(us * 1000);
