@@ -147,7 +147,7 @@ if [ "$mode" = long ]; then
   done
 
   part "simulation" 2400 "$built/release/softroce" sim --minutes 30 --findings "$logs"
-  part "reference model" 1200 env PROPTEST_CASES=100000 cargo test -p softroce-sim --test model --locked
+  part "reference model" 1200 env PROPTEST_CASES=100000 cargo test -p softroce-sim --test sim --locked model
 
   for folder in $(git ls-files '*fuzz/Cargo.toml' 2>/dev/null); do
     folder=$(dirname "$folder")

@@ -14,6 +14,7 @@ use std::time::Duration;
 use softroce_engine::Time;
 
 use crate::os::{EventFd, TimerFd};
+use crate::tempo::Tempo;
 
 /// The background thread gives way to a program that polled not longer ago than this, ns.
 const GIVES_WAY_NS: u64 = 50_000;
@@ -27,6 +28,8 @@ const PART_OF_STREAK: u64 = 8;
 const TAKES_OVER_LATEST_NS: u64 = 4_000_000;
 /// Time between two polls that counts as a pause, ns.
 const PAUSE_NS: u64 = TAKES_OVER_AFTER_NS / 2;
+/// Polls that begin closer together than this, ns, are those of a program that does nothing else.
+const SPINS_WITHIN_NS: u64 = 3_000;
 /// A program whose polls found fewer arrivals than this in a row, before the thread took over and found one that had
 /// waited for it, does not wait by polling. One that found more does, and was held up for once.
 const FOUND_BY_POLLS_MIN: u32 = 16;
@@ -44,6 +47,8 @@ const WATCHES: u32 = 2;
 pub(crate) struct Pace {
     /// `None` without a background thread.
     bells: Option<Bells>,
+    /// The times above are for a usual machine.
+    tempo: Tempo,
     stop: AtomicBool,
     /// When a thread of the program last received, ns; 0 is never.
     last_poll_ns: AtomicU64,
@@ -70,6 +75,15 @@ pub(crate) struct Pace {
     sleeps_until_ns: AtomicU64,
 }
 
+/// What a program does that polls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Poller {
+    /// Nothing but polling.
+    Spins,
+    /// Something else in between.
+    Works,
+}
+
 /// What ends the thread's rest.
 #[derive(Debug)]
 pub(crate) struct Bells {
@@ -87,6 +101,7 @@ impl Pace {
             timer: TimerFd::new()?,
         };
         Ok(Pace {
+            tempo: Tempo::measured_on(&bells.waker),
             bells: Some(bells),
             ..Pace::without_thread()
         })
@@ -96,6 +111,7 @@ impl Pace {
     pub(crate) fn without_thread() -> Self {
         Pace {
             bells: None,
+            tempo: Tempo::USUAL,
             streak_since_ns: AtomicU64::new(0),
             hold_off_at_ns: AtomicU64::new(0),
             runs_out_ns: AtomicU64::new(0),
@@ -112,15 +128,20 @@ impl Pace {
         }
     }
 
-    /// A thread of the program does a round at `now`. Call inside the gate.
-    pub(crate) fn polled(&self, now: Time) {
+    /// A thread of the program does a round at `now`. What it seems to do between its polls. Call inside the gate.
+    pub(crate) fn polled(&self, now: Time) -> Poller {
         let now_ns = now.as_nanos();
-        if now_ns.saturating_sub(self.last_poll_ns.load(Ordering::Relaxed)) >= PAUSE_NS {
+        let apart_ns = now_ns.saturating_sub(self.last_poll_ns.load(Ordering::Relaxed));
+        if apart_ns >= self.tempo.scale(PAUSE_NS) {
             self.streak_since_ns.store(now_ns, Ordering::Relaxed);
         }
         self.last_poll_ns.store(now_ns, Ordering::Relaxed);
         if now_ns >= self.hold_off_at_ns.load(Ordering::Relaxed) && self.thread_watches() {
             self.hold_off(now_ns);
+        }
+        match apart_ns < self.tempo.scale(SPINS_WITHIN_NS) {
+            true => Poller::Spins,
+            false => Poller::Works,
         }
     }
 
@@ -135,7 +156,8 @@ impl Pace {
 
     fn hold_off(&self, now_ns: u64) {
         let streak_ns = now_ns.saturating_sub(self.streak_since_ns.load(Ordering::Relaxed));
-        let after_ns = (streak_ns / PART_OF_STREAK).clamp(TAKES_OVER_AFTER_NS, TAKES_OVER_LATEST_NS);
+        let after_ns =
+            (streak_ns / PART_OF_STREAK).clamp(self.tempo.scale(TAKES_OVER_AFTER_NS), TAKES_OVER_LATEST_NS);
         self.hold_off_at_ns
             .store(now_ns + after_ns / 2, Ordering::Relaxed);
         self.set_timer(now_ns, after_ns);
@@ -163,7 +185,7 @@ impl Pace {
     pub(crate) fn may_answer(&self, now: Time) -> bool {
         now.as_nanos()
             .saturating_sub(self.last_post_ns.load(Ordering::Relaxed))
-            < ANSWERS_WITHIN_NS
+            < self.tempo.scale(ANSWERS_WITHIN_NS)
     }
 
     /// A completion queue was armed. Call inside the gate.
@@ -186,7 +208,7 @@ impl Pace {
             && now
                 .as_nanos()
                 .saturating_sub(self.last_poll_ns.load(Ordering::Relaxed))
-                < GIVES_WAY_NS
+                < self.tempo.scale(GIVES_WAY_NS)
     }
 
     /// Whether the thread watches: then work may be left to the next poll, or to the thread that takes over if none
@@ -287,6 +309,11 @@ impl Pace {
         if let Some(bells) = &self.bells {
             bells.timer.clear();
         }
+    }
+
+    /// How slow the machine is.
+    pub(crate) fn tempo(&self) -> Tempo {
+        self.tempo
     }
 
     /// What ends its rest.

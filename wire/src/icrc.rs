@@ -14,7 +14,7 @@
 
 use std::net::IpAddr;
 
-use crate::{BTH_LEN, ICRC_LEN, ParseError};
+use crate::{BTH_LEN, ICRC_LEN, ParseError, crc32};
 
 mod linear;
 
@@ -59,6 +59,13 @@ pub fn verify(flow: &Flow, ip_id_hints: &[u16], packet: &[u8]) -> Verdict {
     FlowCrc::new(flow).verify(ip_id_hints, packet)
 }
 
+/// Choose how ICRCs are computed from now on, in all of this process: by the way that is faster on this machine, going by
+/// `now_ns`, a clock in nanoseconds. It takes some microseconds. Without it the processor's own instructions are used
+/// where it claims to have them; an emulated one has them too, and is slow at them.
+pub fn choose_faster_way(now_ns: impl FnMut() -> u64) {
+    crc32::choose(now_ns);
+}
+
 /// The ICRC of a whole IP packet, of which nothing has to be guessed; its last four bytes are taken for the
 /// ICRC and left out.
 ///
@@ -89,7 +96,7 @@ const UDP_LEN: usize = 8;
 const IPV4_LEN: usize = 20;
 /// A BTH byte that routers change: FECN, BECN and reserved bits.
 const BTH_CONGESTION: usize = 4;
-/// Packets up to this length, ICRC not counted, are copied to be masked.
+/// Up to so many bytes behind the BTH, looking each up in a table takes less time than what is made for many.
 const SMALL_LEN: usize = 64;
 /// IP counts its own header, and UDP's, in 16 bits.
 const MAX_PACKET_LEN: usize = u16::MAX as usize - IPV4_LEN - UDP_LEN;
@@ -169,22 +176,16 @@ impl FlowCrc {
             Family::V4 => self.base ^ linear::ipv4_fields(udp_len + IPV4_LEN as u16, ip_id, udp_len),
             Family::V6 => self.base ^ linear::ipv6_fields(udp_len),
         };
-        let mut hasher = crc32fast::Hasher::new_with_initial(prefix);
-        if body.len() <= SMALL_LEN {
-            // One update costs less than two, and such packets are what programs wait for.
-            let mut masked = [0; SMALL_LEN];
-            masked[..body.len()].copy_from_slice(body);
-            masked[BTH_CONGESTION] = ONES;
-            hasher.update(&masked[..body.len()]);
-        } else {
-            let (bth, rest) = body.split_at(BTH_LEN);
-            let mut masked = [0; BTH_LEN];
-            masked.copy_from_slice(bth);
-            masked[BTH_CONGESTION] = ONES;
-            hasher.update(&masked);
-            hasher.update(rest);
+        let (bth, rest) = body.split_at(BTH_LEN);
+        let mut masked = [0; BTH_LEN];
+        masked.copy_from_slice(bth);
+        masked[BTH_CONGESTION] = ONES;
+        let after_bth = linear::update_few(prefix, &masked);
+        if rest.len() <= SMALL_LEN {
+            // Such packets are what programs wait for.
+            return linear::update_few(after_bth, rest);
         }
-        hasher.finalize()
+        crc32::append(after_bth, rest)
     }
 }
 
