@@ -133,6 +133,7 @@ if [ "$mode" = long ]; then
   if reason=$(tests/rxe-vm/rig.sh --can-run 2>&1); then
     part "the kernel's soft RDMA" 1500 tests/rxe-vm/rig.sh "$built/release/softroce" "$built/debug/peer"
     part "scripts against rxe" 900 tests/rxe-vm/drill.sh "$built/release/softroce"
+    part "RDMA CM with rxe" 900 tests/rxe-vm/cm.sh "$built/release"
   else
     skip "the kernel's soft RDMA" "$reason"
   fi
