@@ -6,7 +6,7 @@ use roce_wire::cm::MessageKind;
 use verbs_api::{CmEventKind, CmId, CmPortSpace, QpType, SendOp};
 
 use crate::case::Case;
-use crate::connection::{CmEnd, message_of, offer};
+use crate::connection::{CmEnd, address_of, message_of, offer};
 use crate::outcome::{CaseResult, Failure};
 use crate::scene::Scene;
 use crate::testbed::{Fate, Need, Passing, Side, Testbed};
@@ -82,12 +82,7 @@ fn lose<B: Testbed>(scene: &mut Scene<B>, kind: MessageKind, mut count: u32) {
 }
 
 fn dead_address<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let parties = scene.parties()?;
-    let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener
-        .local_addr()
-        .ok_or_else(|| Failure::new("a listener without an address"))?;
-    let left = CmEnd::<B>::new(scene.resolved(&parties[0], CmPortSpace::Tcp, to)?, QpType::Rc)?;
+    let (parties, _listener, left) = scene.meeting(QpType::Rc)?;
     lose(scene, MessageKind::Req, u32::MAX);
     scene.cm_messages();
     left.id.connect(&offer(&[]))?;
@@ -118,12 +113,7 @@ fn dead_address<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 fn late<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let parties = scene.parties()?;
-    let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener
-        .local_addr()
-        .ok_or_else(|| Failure::new("a listener without an address"))?;
-    let left = CmEnd::<B>::new(scene.resolved(&parties[0], CmPortSpace::Tcp, to)?, QpType::Rc)?;
+    let (parties, _listener, left) = scene.meeting(QpType::Rc)?;
     lose(scene, MessageKind::Req, REQS - 1);
     left.id.connect(&offer(&[]))?;
     scene.rest(REQ_INTERVAL * (REQS - 1));
@@ -134,12 +124,7 @@ fn late<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 fn lost_reply<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let parties = scene.parties()?;
-    let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener
-        .local_addr()
-        .ok_or_else(|| Failure::new("a listener without an address"))?;
-    let left = CmEnd::<B>::new(scene.resolved(&parties[0], CmPortSpace::Tcp, to)?, QpType::Rc)?;
+    let (parties, _listener, left) = scene.meeting(QpType::Rc)?;
     lose(scene, MessageKind::Rep, 2);
     left.id.connect(&offer(&[]))?;
     let right = scene.accepted(&parties[1])?;
@@ -157,12 +142,7 @@ fn lost_reply<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 fn data_first<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let parties = scene.parties()?;
-    let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener
-        .local_addr()
-        .ok_or_else(|| Failure::new("a listener without an address"))?;
-    let left = CmEnd::<B>::new(scene.resolved(&parties[0], CmPortSpace::Tcp, to)?, QpType::Rc)?;
+    let (parties, _listener, left) = scene.meeting(QpType::Rc)?;
     lose(scene, MessageKind::Rtu, u32::MAX);
     left.id.connect(&offer(&[]))?;
     let right = scene.requested(&parties[1])?;
@@ -202,9 +182,7 @@ fn in_sequence<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 fn at_once<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let parties = scene.parties()?;
     let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener
-        .local_addr()
-        .ok_or_else(|| Failure::new("a listener without an address"))?;
+    let to = address_of(&listener)?;
     let mut left = Vec::with_capacity(CONNECTIONS);
     for _ in 0..CONNECTIONS {
         left.push(CmEnd::<B>::new(
@@ -219,7 +197,7 @@ fn at_once<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let mut right = Vec::with_capacity(CONNECTIONS);
     let mut established = [0; 2];
     while established != [CONNECTIONS; 2] {
-        let (side, mut event) = scene.until("an event of either side", |_| {
+        let (side, event) = scene.until("an event of either side", |_| {
             use verbs_api::ConnectionManager;
             for side in Side::BOTH {
                 if let Some(event) = parties[side.index()].cm.wait(Some(Duration::ZERO))? {
@@ -230,11 +208,7 @@ fn at_once<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         })?;
         match event.kind {
             CmEventKind::ConnectRequest => {
-                let id = event
-                    .request
-                    .take()
-                    .ok_or_else(|| Failure::new("a request without an id"))?;
-                let end = CmEnd::<B>::new(id, QpType::Rc)?;
+                let end = CmEnd::<B>::requested(event, QpType::Rc)?;
                 end.id.accept(None)?;
                 right.push(end);
             }

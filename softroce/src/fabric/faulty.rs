@@ -4,20 +4,18 @@
 //! it. While no rules are loaded it passes everything on, trains included. With rules every packet is judged by itself;
 //! those that pass as they are still travel in trains.
 
-use std::net::IpAddr;
-use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use roce_wire::cm::ServiceId;
 use roce_wire::icrc::{self, Flow};
 use roce_wire::{BTH_LEN, ICRC_LEN, ROCE_V2_PORT};
 use softroce_engine::{Path, PortConfig, RxMeta, TxBatch};
 use softroce_faults::{Direction, Event, Held, Judgement, Numbers, Parcel, Passage, Way};
 use verbs_api::{Error, Result};
 
-use super::{Fabric, FabricCounters};
+use super::Fabric;
+use super::forward::forward;
 use crate::clock::monotonic_ns;
 use crate::faults::{Faults, Mishaps};
 use crate::os::TimerFd;
@@ -276,10 +274,6 @@ impl<F: Fabric> Fabric for Faulty<F> {
         }
     }
 
-    fn send_as_it_is(&mut self, path: &Path, datagram: &[u8]) {
-        self.inner.send_as_it_is(path, datagram);
-    }
-
     fn recv(&mut self, sink: &mut dyn FnMut(&RxMeta, &[u8])) -> usize {
         match self.is_idle() {
             true => self.inner.recv(sink),
@@ -291,22 +285,6 @@ impl<F: Fabric> Fabric for Faulty<F> {
         let mut fds = self.inner.fds();
         fds.extend(self.timer.as_ref().map(|timer| timer.as_fd().as_raw_fd()));
         fds
-    }
-
-    fn counters(&self) -> FabricCounters {
-        self.inner.counters()
-    }
-
-    fn receive_pressure(&mut self) -> bool {
-        self.inner.receive_pressure()
-    }
-
-    fn unread_bytes(&mut self) -> u64 {
-        self.inner.unread_bytes()
-    }
-
-    fn receive_buffer_bytes(&self) -> u32 {
-        self.inner.receive_buffer_bytes()
     }
 
     fn port(&mut self) -> PortConfig {
@@ -333,38 +311,13 @@ impl<F: Fabric> Fabric for Faulty<F> {
         true
     }
 
-    fn qpn_slice(&self) -> Range<u32> {
-        self.inner.qpn_slice()
-    }
-
-    fn join(&mut self, group: IpAddr) -> Result<()> {
-        self.inner.join(group)
-    }
-
-    fn leave(&mut self, group: IpAddr) -> Result<()> {
-        self.inner.leave(group)
-    }
-
-    fn has_multicast(&self) -> bool {
-        self.inner.has_multicast()
-    }
-
-    fn claim_service(&mut self, service: ServiceId) -> Result<()> {
-        self.inner.claim_service(service)
-    }
-
-    fn release_service(&mut self, service: ServiceId) {
-        self.inner.release_service(service);
-    }
-
-    fn report_header_fields(&mut self) {
-        self.inner.report_header_fields();
-    }
-
     fn close_in_child(&mut self) {
         self.inner.close_in_child();
         self.timer = None;
     }
+
+    forward!(inner: send_as_it_is, counters, receive_pressure, unread_bytes, receive_buffer_bytes);
+    forward!(inner: qpn_slice, multicast, services, report_header_fields);
 }
 
 #[cfg(all(test, not(loom)))]

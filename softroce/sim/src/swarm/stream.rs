@@ -2,8 +2,8 @@
 
 use softroce::Softroce;
 use verbs_api::{
-    Access, AddressVector, Buffer, Context, CqInit, MemoryRegion, ProtectionDomain, Provider, QpAttr, QpCap,
-    QpInit, QpState, QpType, QueuePair, RecvWr, SendOp, SendWr, Sge, WcStatus,
+    Access, AddressVector, Buffer, Connection, Context, CqInit, MemoryRegion, ProtectionDomain, Provider,
+    QpCap, QpInit, QpState, QpType, QueuePair, RecvWr, SendOp, SendWr, Sge, WcStatus,
 };
 
 use super::conversation::{GUARD, GUARD_BYTE, pattern, poll};
@@ -15,6 +15,8 @@ const GRH: usize = 40;
 const QKEY: u32 = 0x1234;
 /// What distinguishes the bytes of streams from those of conversations.
 const SIDE: u8 = 7;
+/// So many receives are posted at most; each has a slot of its own.
+const RECEIVES_OUT: usize = 32;
 
 struct End {
     qp: <Softroce as Provider>::Qp,
@@ -136,7 +138,8 @@ impl Stream {
             self.done += 1;
         }
         self.collect_receives()?;
-        while self.receives_out < 32 && !random.chance(self.setup.late_receives) {
+        let receives = RECEIVES_OUT.min(self.setup.sizes.len());
+        while self.receives_out < receives && !random.chance(self.setup.late_receives) {
             self.post_receive()?;
         }
         while self.can_act() && self.posted - self.done < self.setup.depth {
@@ -242,34 +245,13 @@ impl Stream {
 }
 
 fn connect(own: &End, peer: &End, to_peer: &AddressVector, setup: &plan::Stream) {
-    let modify = |attr: QpAttr| own.qp.modify(&attr).expect("a legal transition");
-    let is_datagram = setup.service == Unreliable::Ud;
-    modify(QpAttr {
-        state: Some(QpState::Init),
-        pkey_index: Some(0),
-        port: Some(1),
-        access: (!is_datagram).then_some(Access::REMOTE_WRITE),
-        qkey: is_datagram.then_some(QKEY),
-        ..QpAttr::default()
-    });
-    let to_rtr = QpAttr {
-        state: Some(QpState::Rtr),
-        ..QpAttr::default()
+    let connection = Connection {
+        access: Access::REMOTE_WRITE,
+        qkey: QKEY,
+        path_mtu: setup.mtu(),
+        sq_psn: setup.psn,
+        rq_psn: setup.psn,
+        ..Connection::new(own.qp.qp_type(), *to_peer, peer.qp.qpn())
     };
-    modify(if is_datagram {
-        to_rtr
-    } else {
-        QpAttr {
-            av: Some(*to_peer),
-            path_mtu: Some(setup.mtu()),
-            dest_qpn: Some(peer.qp.qpn()),
-            rq_psn: Some(setup.psn),
-            ..to_rtr
-        }
-    });
-    modify(QpAttr {
-        state: Some(QpState::Rts),
-        sq_psn: Some(setup.psn),
-        ..QpAttr::default()
-    });
+    connection.make(&own.qp).expect("legal transitions");
 }

@@ -1,7 +1,7 @@
 //! What happens to devices and queue pairs by rule, in virtual time.
 
 use super::*;
-use verbs_api::{AsyncEvent, EventKind, EventSource, Object, PortState};
+use verbs_api::{AsyncEvent, Context, EventKind, EventSource, Object, PortState};
 
 const MILLISECOND: u64 = 1_000_000;
 
