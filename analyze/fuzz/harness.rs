@@ -40,7 +40,6 @@ fn packed(mut bytes: &[u8], link_type: LinkType) -> Vec<u8> {
         }
         bytes = behind;
     }
-    drop(writer);
     file
 }
 
