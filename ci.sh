@@ -58,7 +58,7 @@ note_ignored_tests() {
 # The foreign programs of the end-to-end tests: a command or file that shows one is there, and its package.
 foreign=(
   tshark:tshark ibv_rc_pingpong:ibverbs-utils ib_write_lat:perftest ip:iproute2 iperf3:iperf3
-  ucx_perftest:ucx-utils fi_pingpong:libfabric-bin gcc:gcc setpriv:util-linux
+  rstream:rdmacm-utils ucx_perftest:ucx-utils fi_pingpong:libfabric-bin gcc:gcc setpriv:util-linux
   /usr/include/infiniband/verbs.h:libibverbs-dev ibstat:infiniband-diags fi_info:libfabric-bin clang:clang
   rping:rdmacm-utils /usr/include/rdma/rdma_cma.h:librdmacm-dev qperf:qperf
   /usr/share/doc/libucx-dev/examples/ucp_client_server.c:libucx-dev
@@ -149,7 +149,7 @@ if [ "$mode" = long ]; then
   done
 
   part "simulation" 2400 "$built/release/softroce" sim --minutes 30 --findings "$logs"
-  part "reference model" 1200 env PROPTEST_CASES=100000 cargo test -p softroce-sim --test model --locked
+  part "reference model" 1200 env PROPTEST_CASES=100000 cargo test -p softroce-sim --test sim --locked model
 
   for folder in $(git ls-files '*fuzz/Cargo.toml' 2>/dev/null); do
     folder=$(dirname "$folder")

@@ -89,12 +89,24 @@ const MAY_DEPEND: &[(&str, &[&str], &[&str])] = &[
             "verbs-api",
             "verbs-native",
             "softroce",
-            "softroce-engine",
             "conformance",
         ],
         &[],
     ),
 ];
+
+#[test]
+fn every_package_is_on_the_map_and_in_the_architecture() {
+    for document in ["CONTRIBUTING.md", "docs/architecture.md"] {
+        let text = std::fs::read_to_string(repository().join(document)).expect("the document is there");
+        let missing: Vec<&str> = MAY_DEPEND
+            .iter()
+            .map(|(name, ..)| *name)
+            .filter(|name| !text.contains(&format!("`{name}`")))
+            .collect();
+        assert!(missing.is_empty(), "{document} does not name {missing:?}");
+    }
+}
 
 fn run(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program)
@@ -118,12 +130,20 @@ fn tracked_files() -> Vec<PathBuf> {
         .collect()
 }
 
-#[test]
-fn packages_depend_only_on_what_the_architecture_allows() {
+/// What cargo tells of the workspace's own packages.
+fn packages() -> Vec<Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let metadata = run(cargo, &["metadata", "--no-deps", "--format-version=1"]).expect("cargo metadata runs");
-    let metadata: Value = serde_json::from_str(&metadata).expect("cargo metadata prints JSON");
-    let packages = metadata["packages"].as_array().expect("a list of packages");
+    let mut metadata: Value = serde_json::from_str(&metadata).expect("cargo metadata prints JSON");
+    match metadata["packages"].take() {
+        Value::Array(packages) => packages,
+        other => panic!("packages are a list, not {other}"),
+    }
+}
+
+#[test]
+fn packages_depend_only_on_what_the_architecture_allows() {
+    let packages = packages();
     let ours: BTreeSet<&str> = packages
         .iter()
         .filter_map(|package| package["name"].as_str())
@@ -139,7 +159,7 @@ fn packages_depend_only_on_what_the_architecture_allows() {
     );
 
     let mut violations = Vec::new();
-    for package in packages {
+    for package in &packages {
         let name = package["name"].as_str().unwrap_or_default();
         let (always, behind_feature) = rules[name];
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
@@ -263,4 +283,70 @@ fn no_file_of_code_is_longer_than_its_reader_can_hold() {
         "files of over {LINES_MAX} lines before their tests:\n{}",
         long.join("\n")
     );
+}
+
+/// A file that nobody names is compiled nowhere, and its tests never run.
+#[test]
+fn every_source_file_is_part_of_a_program() {
+    let packages = packages();
+    let targets = packages
+        .iter()
+        .flat_map(|package| package["targets"].as_array().into_iter().flatten())
+        .filter_map(|target| target["src_path"].as_str());
+    // Each with the folder of its modules.
+    let mut unread: Vec<(PathBuf, PathBuf)> = targets
+        .map(PathBuf::from)
+        .map(|root| (root.clone(), folder_of(&root).to_owned()))
+        .collect();
+    let mut parts = BTreeSet::new();
+    while let Some((file, folder)) = unread.pop() {
+        let Ok(text) = std::fs::read_to_string(&file) else {
+            continue;
+        };
+        unread.extend(modules_of(&text, &file, &folder));
+        parts.insert(file.canonicalize().expect("a file that was read"));
+    }
+    let strays: Vec<String> = tracked_files()
+        .into_iter()
+        .filter(|file| file.extension().is_some_and(|extension| extension == "rs") && file.exists())
+        // Workspaces of their own, and programs that end-to-end cases compile.
+        .filter(|file| {
+            !["fuzz", "contrib", "programs"]
+                .iter()
+                .any(|part| file.iter().any(|name| name == *part))
+        })
+        .filter(|file| !parts.contains(&file.canonicalize().expect("it exists")))
+        .map(|file| file.display().to_string())
+        .collect();
+    assert!(strays.is_empty(), "no `mod` names these:\n{}", strays.join("\n"));
+}
+
+fn folder_of(file: &Path) -> &Path {
+    file.parent().unwrap_or(repository())
+}
+
+/// The files that the modules named in `text` may lie in, each with the folder of its own modules.
+fn modules_of<'a>(
+    text: &'a str,
+    file: &'a Path,
+    folder: &'a Path,
+) -> impl Iterator<Item = (PathBuf, PathBuf)> + 'a {
+    let mut path = None;
+    text.lines().map(str::trim).filter_map(move |line| {
+        if let Some(named) = line
+            .strip_prefix("#[path = \"")
+            .and_then(|rest| rest.strip_suffix("\"]"))
+        {
+            path = Some(folder_of(file).join(named));
+            return None;
+        }
+        let (_, module) = line
+            .split_once("mod ")
+            .filter(|(before, _)| before.is_empty() || before.starts_with("pub"))?;
+        let module = module.strip_suffix(';')?;
+        Some(match path.take() {
+            Some(path) => (path.clone(), folder_of(&path).to_owned()),
+            None => (folder.join(format!("{module}.rs")), folder.join(module)),
+        })
+    })
 }

@@ -1,12 +1,10 @@
 //! Each check finds what it is for, names the right end and frame, and says nothing of the same story told well.
 
-mod support;
-
 use std::net::IpAddr;
 
+use crate::support::*;
 use roce_analyze::{Ending, Options, Verdict};
 use roce_wire::{Aeth, Msn, Opcode, Syndrome};
-use support::*;
 
 const SEND: Opcode = Opcode::RC_SEND_ONLY;
 const SEQUENCE_ERROR: u8 = 0x60;

@@ -1,13 +1,11 @@
 //! Whatever a capture holds, reading it ends with a report and a picture.
 
-mod support;
-
+use crate::support::*;
 use proptest::prelude::*;
 use roce_analyze::ladder::{Builder, page};
 use roce_analyze::{Ending, Options};
 use roce_wire::pcap::{Direction, LinkType};
 use roce_wire::{Aeth, Msn, Opcode, Psn, RKey, Reth, Syndrome};
-use support::*;
 
 /// A packet that is well-formed and makes no sense in any order.
 fn nonsense() -> impl Strategy<Value = Line> {

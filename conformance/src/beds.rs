@@ -5,6 +5,7 @@ mod native;
 mod sim;
 mod tolerances;
 mod udp;
+mod wire;
 
 pub use native::{DROP_IN_ADDRESSES, NativeBed, NativeOptions, drop_in_addresses};
 pub use sim::SimBed;
@@ -77,6 +78,16 @@ impl FromStr for BedKind {
     }
 }
 
+/// Whether a case needs control over packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Control {
+    /// It does not: packets travel as they do in any program.
+    #[default]
+    None,
+    /// It sees, loses and forges packets.
+    Packets,
+}
+
 /// What a bed is opened with.
 #[derive(Clone, Debug, Default)]
 pub struct BedOptions {
@@ -84,6 +95,8 @@ pub struct BedOptions {
     pub seed: u64,
     /// Write every packet here. The simulator keeps packets in any case.
     pub capture: Option<PathBuf>,
+    /// Whether the case controls the packets; the simulator lets it in any case.
+    pub control: Control,
     /// An error that the simulated devices are to have.
     #[cfg(feature = "mutations")]
     pub mutant: Option<softroce_sim::Mutant>,
@@ -108,6 +121,7 @@ pub struct Entry {
     pub priority: u8,
     /// Why it cannot run on this bed, if so.
     pub missing: Option<&'static str>,
+    control: Control,
     index: usize,
 }
 
@@ -122,6 +136,10 @@ impl Entry {
             mode: case.mode,
             priority: case.priority,
             missing: None,
+            control: match case.needs.contains(&Need::Network) {
+                true => Control::Packets,
+                false => Control::None,
+            },
             index: usize::MAX,
         }
     }
@@ -155,6 +173,7 @@ fn entries_on<B: Testbed>(kind: BedKind, bed: &B) -> Vec<Entry> {
 pub fn run_entry(entry: &Entry, options: &BedOptions, on_failure: Option<&Path>) -> Outcome {
     let options = BedOptions {
         seed: options.seed ^ hash(entry.id),
+        control: entry.control,
         ..options.clone()
     };
     let native_limit = options.native.limit();
@@ -195,6 +214,7 @@ fn offers<C: Context>(context: &C, need: Need) -> bool {
         | Need::BothFamilies
         | Need::MulticastInBothFamilies
         | Need::PortControl
+        | Need::VirtualTime
         | Need::ConnectionManager => false,
         Need::Uc => can.qp_uc,
         Need::Ud => can.qp_ud,

@@ -15,6 +15,28 @@ pub enum Mode {
     RawPeer,
 }
 
+impl Mode {
+    /// Its name, as on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Verbs => "verbs",
+            Mode::Faults => "faults",
+            Mode::RawPeer => "raw",
+        }
+    }
+}
+
+impl std::str::FromStr for Mode {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        [Mode::Verbs, Mode::Faults, Mode::RawPeer]
+            .into_iter()
+            .find(|mode| mode.name() == name)
+            .ok_or_else(|| format!("there is no mode {name:?}; the modes are verbs, faults and raw"))
+    }
+}
+
 /// One case, on a bed of type `B`.
 pub struct Case<B: Testbed> {
     /// Its id in the catalogue, such as `D1`; a suffix tells parts of one entry apart.

@@ -49,6 +49,16 @@ pub struct CmEnd<B: Testbed> {
     _context: <B::P as Provider>::Context,
 }
 
+/// Two programs, left and right; the listener of the right one, and an end of the left one that has found it and may ask.
+pub type Meeting<B> = ([Party<B>; 2], IdOf<B>, CmEnd<B>);
+
+/// The address of a listener.
+pub fn address_of<Id: CmId>(listener: &Id) -> Result<SocketAddr, Failure> {
+    listener
+        .local_addr()
+        .ok_or_else(|| Failure::new("a listener without an address"))
+}
+
 /// Usual parameters.
 pub fn offer(private_data: &[u8]) -> ConnectionParameters<'_> {
     ConnectionParameters {
@@ -128,11 +138,22 @@ impl<B: Testbed> Scene<B> {
         Ok(id)
     }
 
+    /// Two programs about to connect queue pairs of this service, on any port.
+    pub fn meeting(&mut self, qp_type: QpType) -> Result<Meeting<B>, Failure> {
+        let space = match qp_type {
+            QpType::Ud => CmPortSpace::Udp,
+            _ => CmPortSpace::Tcp,
+        };
+        let parties = self.parties()?;
+        let listener = self.listener(&parties[1], space, 0)?;
+        let to = address_of(&listener)?;
+        let left = CmEnd::<B>::new(self.resolved(&parties[0], space, to)?, qp_type)?;
+        Ok((parties, listener, left))
+    }
+
     /// Two connected ends: the left program asks, the right one, which listens there, accepts.
     pub fn joined(&mut self, parties: &[Party<B>; 2], listener: &IdOf<B>) -> Result<[CmEnd<B>; 2], Failure> {
-        let to = listener
-            .local_addr()
-            .ok_or_else(|| Failure::new("the listener has no address".to_owned()))?;
+        let to = address_of(listener)?;
         let left = CmEnd::<B>::new(self.resolved(&parties[0], CmPortSpace::Tcp, to)?, QpType::Rc)?;
         left.id.connect(&offer(&[]))?;
         let right = self.accepted(&parties[1])?;
@@ -150,12 +171,8 @@ impl<B: Testbed> Scene<B> {
 
     /// The next request, with a queue pair.
     pub fn requested(&mut self, party: &Party<B>) -> Result<CmEnd<B>, Failure> {
-        let mut event = self.cm_event(party, CmEventKind::ConnectRequest)?;
-        let id = event.request.take();
-        CmEnd::<B>::new(
-            id.ok_or_else(|| Failure::new("a request without an id".to_owned()))?,
-            QpType::Rc,
-        )
+        let event = self.cm_event(party, CmEventKind::ConnectRequest)?;
+        CmEnd::<B>::requested(event, QpType::Rc)
     }
 
     /// Send a message from one end to the other, and see that it arrives.
@@ -229,6 +246,14 @@ impl<B: Testbed> CmEnd<B> {
             pd,
             _context: context,
         })
+    }
+
+    /// A queue pair for the id that a request brings.
+    pub fn requested(mut request: EventOf<B>, qp_type: QpType) -> Result<Self, Failure> {
+        let id = request.request.take();
+        let id = id.ok_or_else(|| Failure::new("a request without an id"))?;
+        drop(request);
+        CmEnd::new(id, qp_type)
     }
 
     fn sge(&self, length: usize) -> [Sge; 1] {

@@ -8,7 +8,7 @@
 //! Every case shows one or more requirements ([`requirements`]), our own numbered sentences in
 //! `docs/spec/requirements.toml`. Cases are called after the entries of the [`catalogue`]. A case ends as required (*pass*), otherwise but as documented for the provider
 //! (*deviation*), or otherwise (*fail*); what a bed lacks is known before it runs (*skipped*).
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 #[cfg(feature = "beds")]
 pub mod beds;

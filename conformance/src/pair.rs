@@ -9,8 +9,9 @@ mod setup;
 pub use datagram::{Inbox, datagram};
 pub use operations::{read, send, write};
 pub use pool::{POOL_COOKIE, ReceivePool};
-pub use region::{Region, all_remote, full_access, pattern, same_bytes};
+pub use region::{Region, all_remote, full_access, same_bytes};
 pub use setup::{Endpoint, Setup};
+pub use verbs_api::pattern;
 
 use verbs_api::{
     Access, Buffer, Context as _, CqInit, GidEntry, ProtectionDomain, Provider, QpAttr, QpInit, QpState,

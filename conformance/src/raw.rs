@@ -13,8 +13,8 @@ use crate::pair::{Endpoint, Node, Setup};
 use crate::scene::Scene;
 use crate::testbed::{Passing, Side, Testbed};
 
-/// The played queue pair's number: no device gives out numbers so low.
-const PLAYED_QPN: u32 = 0xF42;
+/// The played queue pair's number. Most devices give out no numbers so low; on a real wire packets to it reach no device.
+pub(crate) const PLAYED_QPN: u32 = 0xF42;
 
 /// A real queue pair at the left end, connected to a peer at the right end that the case plays.
 pub struct RawPeer<B: Testbed> {
@@ -217,6 +217,10 @@ impl<B: Testbed> RawPeer<B> {
     /// The queue pair sends nothing while `time` passes.
     pub fn silence(&mut self, scene: &mut Scene<B>, time: Duration) -> CaseResult {
         scene.rest(time);
+        self.nothing_unread(scene)
+    }
+
+    fn nothing_unread(&mut self, scene: &mut Scene<B>) -> CaseResult {
         self.look(scene);
         match self.unread.pop_front() {
             None => Ok(()),
@@ -225,6 +229,18 @@ impl<B: Testbed> RawPeer<B> {
                 packet.headers.bth.opcode, packet.headers.bth.psn, packet.headers.aeth
             ))),
         }
+    }
+
+    /// The queue pair sends nothing while `time` passes. In real time it may send again what is not acknowledged: no rule
+    /// says how long it waits when its peer is heard of, yet not about that.
+    pub fn nothing_new(&mut self, scene: &mut Scene<B>, time: Duration) -> CaseResult {
+        if !scene.is_real_time() {
+            return self.silence(scene, time);
+        }
+        scene.rest(time);
+        self.look(scene);
+        self.unread.retain(|packet| packet.transmission == 1);
+        self.nothing_unread(scene)
     }
 
     /// The queue pair still serves: a WRITE of no byte with this PSN is acknowledged.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use roce_wire::pcap::{LinkType, NgWriter, Reader};
 
 use crate::beds::{BedKind, BedOptions, Entry, NativeBed, NativeOptions, Tolerance, entries, run_entry};
+use crate::case::Mode;
 use crate::outcome::Verdict;
 use crate::report::{self, Format};
 use crate::runner::Outcome;
@@ -20,6 +21,8 @@ pub struct RunOptions {
     pub beds: Vec<BedKind>,
     /// Only cases whose id or title contains this, in any letter case.
     pub filter: Option<String>,
+    /// Only cases that are made with one of these; all when empty.
+    pub modes: Vec<Mode>,
     /// How to report.
     pub format: Format,
     /// Write all packets of all cases to this pcapng file.
@@ -38,6 +41,7 @@ impl Default for RunOptions {
         RunOptions {
             beds: BedKind::OWN.to_vec(),
             filter: None,
+            modes: Vec::new(),
             format: Format::Pretty,
             capture: None,
             failures: Some(std::env::temp_dir().join("softroce-conformance")),
@@ -147,6 +151,9 @@ fn selected(options: &RunOptions) -> io::Result<Vec<Entry>> {
         all.retain(|entry| {
             entry.id.to_lowercase().contains(&filter) || entry.title.to_lowercase().contains(&filter)
         });
+    }
+    if !options.modes.is_empty() {
+        all.retain(|entry| options.modes.contains(&entry.mode));
     }
     Ok(all)
 }

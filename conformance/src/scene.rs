@@ -104,9 +104,34 @@ impl<B: Testbed> Scene<B> {
         }
     }
 
-    /// Let `time` pass.
+    /// Whether time passes by itself, on a machine that has other things to do as well.
+    pub fn is_real_time(&self) -> bool {
+        !self.bed.slack().is_zero()
+    }
+
+    /// This in virtual time, that in real time.
+    pub fn virtually<T>(&self, in_virtual_time: T, in_real_time: T) -> T {
+        if self.is_real_time() {
+            in_real_time
+        } else {
+            in_virtual_time
+        }
+    }
+
+    /// An ACK timeout code, where an answer must come in time: in real time at least one that lasts 67 ms, which a busy
+    /// machine can mostly keep to.
+    pub fn timeout(&self, code: u8) -> u8 {
+        self.virtually(code, code.max(14))
+    }
+
+    /// How long to look whether something happens that must not: in real time half a second at most.
+    pub fn patient_for(&self, time: Duration) -> Duration {
+        self.virtually(time, time.min(Duration::from_millis(500)))
+    }
+
+    /// Let `time` pass, and at least so much that what was on its way has arrived.
     pub fn rest(&mut self, time: Duration) {
-        let until = self.bed.now() + time;
+        let until = self.bed.now() + time.max(self.bed.settling());
         while self.bed.now() < until {
             self.bed.advance(until);
         }
@@ -209,7 +234,7 @@ impl<B: Testbed> Scene<B> {
 
     /// No completion while `time` passes.
     pub fn quiet(&mut self, cqs: &[&<B::P as Provider>::Cq], time: Duration) -> CaseResult {
-        let until = self.bed.now() + time;
+        let until = self.bed.now() + time.max(self.bed.settling());
         loop {
             for cq in cqs {
                 if let Some(wc) = self.poll_one(cq)? {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_wire::Headers;
+use roce_wire::{Headers, ICRC_LEN, pad_len};
 use verbs_api::{ConnectionManager, Gid, Provider};
 
 use crate::outcome::{Failure, Verdict};
@@ -83,6 +83,8 @@ pub enum Need {
     Timestamps,
     /// Connections by address and port.
     ConnectionManager,
+    /// Time that passes at once.
+    VirtualTime,
 }
 
 impl Need {
@@ -114,6 +116,7 @@ impl Need {
             Need::ModerateCq => "the provider cannot moderate completion queues",
             Need::Timestamps => "the device offers no completion timestamps",
             Need::ConnectionManager => "the provider has no connection manager",
+            Need::VirtualTime => "it waits for minutes, which pass at once in virtual time only",
         }
     }
 }
@@ -184,6 +187,12 @@ pub trait Testbed: Sized {
     /// How much later than the specification permits things may be noticed here: nothing in virtual time, a while on a
     /// machine that has other things to do.
     fn slack(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// How long packets on their way may take to arrive, and to be dealt with: nobody looks whether something has come of
+    /// them before. Nothing in virtual time, where that is known.
+    fn settling(&self) -> Duration {
         Duration::ZERO
     }
 
@@ -278,7 +287,17 @@ pub trait Network {
     /// The packets sent since the last call, lost ones included.
     fn take_trace(&mut self) -> Vec<Passing>;
     /// Forge a packet: it arrives at `to` as if its peer had sent it, with a right ICRC.
-    fn inject(&mut self, to: Side, headers: &Headers, payload: &[u8]);
+    fn inject(&mut self, to: Side, headers: &Headers, payload: &[u8]) {
+        let mut headers = *headers;
+        headers.bth.pad = pad_len(payload.len());
+        let headers_len = headers.len();
+        let mut bytes = vec![0; headers_len + payload.len() + usize::from(headers.bth.pad) + ICRC_LEN];
+        headers
+            .emit(&mut bytes)
+            .expect("a case forges packets with all headers that their opcode calls for");
+        bytes[headers_len..headers_len + payload.len()].copy_from_slice(payload);
+        self.inject_sealed(to, &bytes);
+    }
     /// The same from bytes: the last four become a right ICRC of those before.
     fn inject_sealed(&mut self, to: Side, udp_payload: &[u8]);
     /// The same from bytes as they are (BTH to ICRC).

@@ -156,7 +156,8 @@ impl CqInner {
         }
         let before = self.device.clock.now();
         std::thread::yield_now();
-        let was_taken = self.device.clock.now().since(before) > YIELD_TAKEN_NS;
+        let was_taken =
+            self.device.clock.now().since(before) > self.device.pace.tempo().scale(YIELD_TAKEN_NS);
         let next = if was_taken {
             POLLS_BEFORE_YIELD.0
         } else {

@@ -15,6 +15,7 @@ use verbs_api::{Error, Result};
 
 mod control;
 mod faulty;
+pub(crate) mod forward;
 mod links;
 mod seal;
 mod slice;

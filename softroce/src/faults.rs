@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use softroce_faults::{Event, Injector, Judgement, Numbers, Parcel, Passage, Tally, Work, errno_name};
+use softroce_faults::{Event, Injector, Numbers, Tally, Work, errno_name};
 use verbs_api::{Error, ErrorKind, Refused, Result, WcStatus};
 
 use crate::clock::Clock;
@@ -15,18 +15,30 @@ use crate::fork;
 use crate::lock::Mutex;
 
 mod book;
+mod mishaps;
 
 use book::Book;
 pub use book::{Page, pages};
+pub use mishaps::Mishaps;
 
 /// Events that are remembered of a set of rules; what comes on top does not happen.
 const EVENTS_MAX: usize = 1024;
 
 pub use softroce_faults::{FileError, Rules, Verb};
+// What a watch is asked with.
+pub use softroce_faults::{Direction, Judgement, Parcel, Passage, Way};
+
+/// Somebody who looks at every packet before the rules do, and may take their place: a test bed.
+pub trait Watch: Send {
+    /// A packet passes. When it does not pass as it is, `out` (empty) is filled, and the rules are not asked.
+    fn judge(&mut self, passage: &Passage<'_>, out: &mut Vec<Parcel>) -> Judgement;
+}
 
 /// The rules of a process, or of a simulated world: none at first.
 pub struct Faults {
+    /// There are rules, or somebody watches.
     is_loaded: AtomicBool,
+    watch: Mutex<Option<Box<dyn Watch>>>,
     current: Mutex<Option<Arc<Active>>>,
     /// Of the process that uses them, see [`fork`].
     generation: AtomicU32,
@@ -66,6 +78,7 @@ impl Faults {
     pub fn new(clock: Arc<dyn Clock>) -> Arc<Faults> {
         Arc::new(Faults {
             is_loaded: AtomicBool::new(false),
+            watch: Mutex::new(None),
             current: Mutex::new(None),
             generation: AtomicU32::new(fork::generation()),
             number: AtomicU64::new(0),
@@ -88,14 +101,21 @@ impl Faults {
         }
     }
 
+    /// Have somebody look at every packet from now on, also of devices that open later.
+    pub fn watch(&self, watch: Box<dyn Watch>) {
+        *self.watch.lock() = Some(watch);
+        self.is_loaded.store(true, Ordering::Release);
+    }
+
     /// Go by no rules any more.
     pub fn clear(&self) {
-        self.is_loaded.store(false, Ordering::Release);
+        let is_watched = self.watch.lock().is_some();
+        self.is_loaded.store(is_watched, Ordering::Release);
         *self.current.lock() = None;
         self.number.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether there are rules.
+    /// Whether there are rules, or somebody watches.
     #[inline]
     pub fn is_loaded(&self) -> bool {
         self.is_loaded.load(Ordering::Relaxed)
@@ -145,6 +165,12 @@ impl Faults {
 
     /// A packet passes: what becomes of it. See [`Injector::judge`].
     pub fn judge(&self, passage: &Passage<'_>, out: &mut Vec<Parcel>) -> Judgement {
+        if let Some(watch) = &mut *self.watch.lock() {
+            out.clear();
+            if watch.judge(passage, out) == Judgement::Changed {
+                return Judgement::Changed;
+            }
+        }
         let Some(active) = self.active() else {
             return Judgement::Untouched;
         };

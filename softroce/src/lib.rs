@@ -44,6 +44,7 @@ mod qp;
 mod room;
 mod srq;
 mod system_counters;
+mod tempo;
 mod unacknowledged;
 mod worker;
 mod xrc;

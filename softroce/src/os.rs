@@ -139,7 +139,7 @@ impl AsFd for TimerFd {
     }
 }
 
-fn is_readable(fd: BorrowedFd<'_>) -> bool {
+pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> bool {
     wait_readable(&mut [poll_entry(fd.as_raw_fd())], Some(Duration::ZERO))
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use softroce_engine::Time;
 
 use crate::os::{EventFd, TimerFd};
+use crate::tempo::Tempo;
 
 /// The background thread gives way to a program that polled not longer ago than this, ns.
 const GIVES_WAY_NS: u64 = 50_000;
@@ -44,6 +45,8 @@ const WATCHES: u32 = 2;
 pub(crate) struct Pace {
     /// `None` without a background thread.
     bells: Option<Bells>,
+    /// The times above are for a usual machine.
+    tempo: Tempo,
     stop: AtomicBool,
     /// When a thread of the program last received, ns; 0 is never.
     last_poll_ns: AtomicU64,
@@ -87,6 +90,7 @@ impl Pace {
             timer: TimerFd::new()?,
         };
         Ok(Pace {
+            tempo: Tempo::measured_on(&bells.waker),
             bells: Some(bells),
             ..Pace::without_thread()
         })
@@ -96,6 +100,7 @@ impl Pace {
     pub(crate) fn without_thread() -> Self {
         Pace {
             bells: None,
+            tempo: Tempo::USUAL,
             streak_since_ns: AtomicU64::new(0),
             hold_off_at_ns: AtomicU64::new(0),
             runs_out_ns: AtomicU64::new(0),
@@ -115,7 +120,7 @@ impl Pace {
     /// A thread of the program does a round at `now`. Call inside the gate.
     pub(crate) fn polled(&self, now: Time) {
         let now_ns = now.as_nanos();
-        if now_ns.saturating_sub(self.last_poll_ns.load(Ordering::Relaxed)) >= PAUSE_NS {
+        if now_ns.saturating_sub(self.last_poll_ns.load(Ordering::Relaxed)) >= self.tempo.scale(PAUSE_NS) {
             self.streak_since_ns.store(now_ns, Ordering::Relaxed);
         }
         self.last_poll_ns.store(now_ns, Ordering::Relaxed);
@@ -135,7 +140,8 @@ impl Pace {
 
     fn hold_off(&self, now_ns: u64) {
         let streak_ns = now_ns.saturating_sub(self.streak_since_ns.load(Ordering::Relaxed));
-        let after_ns = (streak_ns / PART_OF_STREAK).clamp(TAKES_OVER_AFTER_NS, TAKES_OVER_LATEST_NS);
+        let after_ns =
+            (streak_ns / PART_OF_STREAK).clamp(self.tempo.scale(TAKES_OVER_AFTER_NS), TAKES_OVER_LATEST_NS);
         self.hold_off_at_ns
             .store(now_ns + after_ns / 2, Ordering::Relaxed);
         self.set_timer(now_ns, after_ns);
@@ -163,7 +169,7 @@ impl Pace {
     pub(crate) fn may_answer(&self, now: Time) -> bool {
         now.as_nanos()
             .saturating_sub(self.last_post_ns.load(Ordering::Relaxed))
-            < ANSWERS_WITHIN_NS
+            < self.tempo.scale(ANSWERS_WITHIN_NS)
     }
 
     /// A completion queue was armed. Call inside the gate.
@@ -186,7 +192,7 @@ impl Pace {
             && now
                 .as_nanos()
                 .saturating_sub(self.last_poll_ns.load(Ordering::Relaxed))
-                < GIVES_WAY_NS
+                < self.tempo.scale(GIVES_WAY_NS)
     }
 
     /// Whether the thread watches: then work may be left to the next poll, or to the thread that takes over if none
@@ -287,6 +293,11 @@ impl Pace {
         if let Some(bells) = &self.bells {
             bells.timer.clear();
         }
+    }
+
+    /// How slow the machine is.
+    pub(crate) fn tempo(&self) -> Tempo {
+        self.tempo
     }
 
     /// What ends its rest.

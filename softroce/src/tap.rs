@@ -10,22 +10,18 @@
 //! that the processes of a job may record into one. A disk that fills up ends the recording, not the traffic.
 
 use std::io::{self, Write};
-use std::net::IpAddr;
-use std::ops::Range;
-use std::os::fd::RawFd;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use roce_wire::ROCE_V2_PORT;
-use roce_wire::cm::ServiceId;
 use roce_wire::pcap::{Direction, LinkType, NgWriter};
-use softroce_engine::{Path, PortConfig, RxMeta, TxBatch};
-use softroce_faults::{Event, Numbers};
+use softroce_engine::{RxMeta, TxBatch};
 use verbs_api::{Error, Result};
 
 use crate::clock::Clock;
-use crate::fabric::{Fabric, FabricCounters};
+use crate::fabric::Fabric;
+use crate::fabric::forward::forward;
 use crate::lock::Mutex;
 use frame::{FRAME_BYTES_MAX, FrameBuilder, Headers};
 
@@ -217,74 +213,6 @@ impl<F: Fabric> Fabric for Tap<F> {
         received
     }
 
-    fn send_as_it_is(&mut self, path: &Path, datagram: &[u8]) {
-        self.inner.send_as_it_is(path, datagram);
-    }
-
-    fn disturbance(&mut self) -> Option<(Event, Numbers)> {
-        self.inner.disturbance()
-    }
-
-    fn fds(&self) -> Vec<RawFd> {
-        self.inner.fds()
-    }
-
-    fn counters(&self) -> FabricCounters {
-        self.inner.counters()
-    }
-
-    fn receive_pressure(&mut self) -> bool {
-        self.inner.receive_pressure()
-    }
-
-    fn unread_bytes(&mut self) -> u64 {
-        self.inner.unread_bytes()
-    }
-
-    fn receive_buffer_bytes(&self) -> u32 {
-        self.inner.receive_buffer_bytes()
-    }
-
-    fn port(&mut self) -> PortConfig {
-        self.inner.port()
-    }
-
-    fn port_changed(&mut self) -> bool {
-        self.inner.port_changed()
-    }
-
-    fn judges_packets(&self) -> bool {
-        self.inner.judges_packets()
-    }
-
-    fn qpn_slice(&self) -> Range<u32> {
-        self.inner.qpn_slice()
-    }
-
-    fn join(&mut self, group: IpAddr) -> Result<()> {
-        self.inner.join(group)
-    }
-
-    fn leave(&mut self, group: IpAddr) -> Result<()> {
-        self.inner.leave(group)
-    }
-
-    fn has_multicast(&self) -> bool {
-        self.inner.has_multicast()
-    }
-
-    fn claim_service(&mut self, service: ServiceId) -> Result<()> {
-        self.inner.claim_service(service)
-    }
-
-    fn release_service(&mut self, service: ServiceId) {
-        self.inner.release_service(service);
-    }
-
-    fn report_header_fields(&mut self) {
-        self.inner.report_header_fields();
-    }
-
     fn close_in_child(&mut self) {
         self.inner.close_in_child();
         // Another thread of the parent may have held the lock when the child was made; then the file stays open in
@@ -299,6 +227,10 @@ impl<F: Fabric> Fabric for Tap<F> {
         // Its memory is left alone: freeing is not allowed here.
         std::mem::forget(self.capture.take());
     }
+
+    forward!(inner: send_as_it_is, fds, counters, receive_pressure, unread_bytes, receive_buffer_bytes);
+    forward!(inner: port, port_changed, disturbance, judges_packets, qpn_slice);
+    forward!(inner: multicast, services, report_header_fields);
 }
 
 /// The writing side, shared by the taps.

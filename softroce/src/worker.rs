@@ -14,6 +14,7 @@ use crate::gate::Left;
 use crate::options::ProgressMode;
 use crate::os::{self, Crowd, Thread, poll_entry, wait_readable};
 use crate::pace::Bells;
+use crate::tempo::Tempo;
 
 /// After traffic, the thread looks for more for so long before it sleeps, ns: a wake-up costs 5 µs and more.
 const SPIN_NS: u64 = 50_000;
@@ -70,7 +71,7 @@ fn run(shared: &Shared, bells: &Bells) {
     const TIMER: usize = 0;
     const WAKER: usize = 1;
     const EAR: usize = 2;
-    let mut spin = Spin::new();
+    let mut spin = Spin::new(shared.pace.tempo());
     let mut answers = Answers::default();
     let mut entry = Entry::Regular;
     while !shared.pace.is_stopping() {
@@ -150,6 +151,7 @@ fn serve(shared: &Shared, spin: &mut Spin, answers: &mut Answers, entry: Entry) 
 
 /// Decides how long to look for more traffic before sleeping.
 struct Spin {
+    tempo: Tempo,
     crowd: Crowd,
     /// Spin until then.
     until: Time,
@@ -163,8 +165,9 @@ struct Spin {
 }
 
 impl Spin {
-    fn new() -> Self {
+    fn new(tempo: Tempo) -> Self {
         Spin {
+            tempo,
             crowd: Crowd::new(),
             until: Time::ZERO,
             last_found: Time::ZERO,
@@ -180,7 +183,7 @@ impl Spin {
             self.fruitless = 0;
             self.last_found = now;
             self.until = if now >= self.not_before {
-                now + SPIN_NS
+                now + self.tempo.scale(SPIN_NS)
             } else {
                 Time::ZERO
             };
@@ -216,7 +219,7 @@ impl Spin {
         }
         std::thread::yield_now();
         let after = shared.clock.now();
-        if after.since(before) > CONTENDED_NS {
+        if after.since(before) > self.tempo.scale(CONTENDED_NS) {
             self.penalty_ns = (self.penalty_ns * 2).clamp(PENALTY_NS.0, PENALTY_NS.1);
             self.not_before = after + self.penalty_ns;
             self.until = Time::ZERO;
@@ -245,7 +248,7 @@ impl Answers {
             .held_since
             .filter(|since| held && !shared.pace.posted_since(*since))
             .unwrap_or(now);
-        if now.since(since) > IN_VAIN_NS {
+        if now.since(since) > shared.pace.tempo().scale(IN_VAIN_NS) {
             self.not_before = now + UNANSWERED_NS;
         }
         self.held_since = Some(since);

@@ -1,16 +1,14 @@
 //! Multicast groups of the UDP fabric within one process, on the loopback interface.
 
-#[path = "support/fabric.rs"]
-mod support;
-
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use roce_wire::icrc::Verdict;
 use softroce::{Fabric, UdpFabric};
 use softroce_engine::{Path, TxBatch};
-use support::*;
 use verbs_api::ErrorKind;
+
+use crate::support::*;
 
 const MULTICAST_QPN: u32 = 0xff_ffff;
 

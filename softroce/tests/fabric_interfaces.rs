@@ -1,9 +1,6 @@
 //! The fabric on interfaces that are not the loopback: MTU, state, changes, trains across a pair of virtual Ethernets.
 //! Needs root, who may make network namespaces; else it says that it was skipped.
 
-#[path = "support/fabric.rs"]
-mod support;
-
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
@@ -12,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use roce_wire::icrc::Verdict;
 use softroce::{Endpoint, Fabric, UdpFabric, UdpOptions};
-use support::*;
 use verbs_api::{ErrorKind, Mtu, PortState};
+
+use crate::support::*;
 
 /// Two network namespaces joined by a pair of virtual Ethernets `left` and `right`; gone when dropped.
 struct Joined {

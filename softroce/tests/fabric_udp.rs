@@ -1,16 +1,14 @@
 //! The UDP fabric within one process: trains, sealing, members of one address, refusals.
 
-#[path = "support/fabric.rs"]
-mod support;
-
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
 use roce_wire::icrc::Verdict;
 use softroce::{Endpoint, Fabric, HeaderFields, Trains, UdpFabric, UdpOptions};
 use softroce_engine::{Path, TxBatch};
-use support::*;
 use verbs_api::{ErrorKind, Mtu, PortState};
+
+use crate::support::*;
 
 const LENGTHS: [usize; 14] = [
     16,

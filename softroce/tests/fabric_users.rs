@@ -1,13 +1,11 @@
 //! A second user on an address that the first one has. Needs root, who alone can be two users; else it says so.
 
-#[path = "support/fabric.rs"]
-mod support;
-
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use softroce::{UdpFabric, UdpOptions};
-use support::*;
+
+use crate::support::*;
 
 const ADDRESS_VARIABLE: &str = "SOFTROCE_TEST_SECOND_USER";
 const NOBODY: u32 = 65_534;
@@ -26,7 +24,7 @@ fn a_second_user() {
 
 fn as_nobody(address: std::net::IpAddr) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_second_user", "--nocapture"])
+        .args(["--exact", "fabric_users::a_second_user", "--nocapture"])
         .env(ADDRESS_VARIABLE, address.to_string())
         .uid(NOBODY)
         .gid(NOBODY)

@@ -1,12 +1,4 @@
 //! Work that one round leaves over is not left lying when the program polls no more.
-#![forbid(unsafe_code)]
-
-#[path = "provider/pair.rs"]
-mod pair;
-#[allow(dead_code)]
-#[path = "provider/wire.rs"]
-mod wire;
-
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,8 +8,8 @@ use softroce::{Device, Fabric, MonotonicClock, ProgressMode, Softroce};
 use softroce_engine::{Path, TxBatch};
 use verbs_api::{CompletionQueue, Gid, Provider, QueuePair, Wc};
 
-use pair::{BUFFER_BYTES, End};
-use wire::Cable;
+use crate::provider::pair::{BUFFER_BYTES, End};
+use crate::provider::wire::Cable;
 
 /// The peer's queue pair number.
 const PEER_QPN: u32 = 0x1_0077;

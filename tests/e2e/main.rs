@@ -27,6 +27,7 @@ mod port_events;
 mod pyverbs;
 mod rdma_cm;
 mod rights;
+mod rsockets;
 mod rxe;
 mod scarcity;
 mod targets;
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         pyverbs::cases(),
         bad_arguments::cases(),
         scarcity::cases(),
+        rsockets::cases(),
         rxe::cases(),
     ];
     let trials = cases.into_iter().flatten().map(Case::into_trial).collect();

@@ -5,11 +5,12 @@
 #     --cache DIR      of the VM
 #     --kernel PKG     the guest's kernel image package
 #     --filter TEXT    only cases whose id or title contains this
-#     --only BED       rxe0, veth or siw0 instead of all three
+#     --only BED       rxe0, veth, wire or siw0 instead of all
 #     --reports DIR    keep the reports here, as BED.txt
 #
-# Three beds: rxe0 talking to itself, rxe1 and rxe2 across a veth pair, and siw0, which connects only through the RDMA CM
-# and so runs the cases that connect nothing. Known deviations stand in ../../conformance/tolerances; a case that fails
+# Four beds: rxe0 talking to itself; rxe1 and rxe2 across a veth pair; rxe3 and rxe4 with softroce as the wire between
+# them, which sees, loses and forges their packets; and siw0, which connects only through the RDMA CM and so runs the
+# cases that connect nothing. Known deviations stand in ../../conformance/tolerances; a case that fails
 # otherwise, or deviates otherwise, fails. Needs root, Debian 12 amd64, and on its first run a mirror that apt-get can
 # reach.
 set -u
@@ -48,6 +49,11 @@ if [ -n "$guest" ]; then
   rdma resource show 2>/dev/null
   suite rxe0 --device rxe0
   suite veth --device rxe1 --device rxe2
+  if [ -z "$only" ] || [ "$only" = wire ]; then
+    "$here/wire.sh" 4200 || failed=1
+    # What the other beds run as well is left out.
+    suite wire --device rxe3 --device rxe4 --wire w3,w4 --mode faults --mode raw
+  fi
   suite siw0 --device siw0
   rdma resource show 2>/dev/null
   dmesg 2>/dev/null | grep -E 'WARNING|BUG:|Oops' | head

@@ -29,6 +29,7 @@ mod buffer;
 mod cm;
 mod codes;
 mod completion;
+mod connection;
 mod device;
 mod error;
 mod event;
@@ -40,12 +41,13 @@ mod work_request;
 
 pub use access::{Access, LKey, RKey};
 pub use address::{AddressVector, Gid, GidEntry, GidType};
-pub use buffer::Buffer;
+pub use buffer::{Buffer, pattern};
 pub use cm::{
     Acknowledge, CmEvent, CmEventKind, CmId, CmPortSpace, ConnectionManager, ConnectionParameters,
     DatagramPeer, NoCmId, NoConnectionManager, PeerParameters,
 };
 pub use completion::{Notify, Wc, WcFlags, WcOpcode, WcStatus};
+pub use connection::Connection;
 pub use device::{AtomicCap, DeviceAttr, DeviceInfo, LinkLayer, Mtu, PortAttr, PortState, device_caps};
 pub use error::{Error, ErrorKind, PostError, Refused, Result};
 pub use event::{AsyncEvent, EventKind, EventSource};

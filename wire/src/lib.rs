@@ -56,6 +56,7 @@ pub mod source_port;
 pub mod udp;
 
 mod bth;
+mod crc32;
 mod display;
 mod error;
 mod extension;

@@ -22,30 +22,7 @@ pub(super) fn check(
     let bth = sighting.headers.bth;
     let (len, frame) = (sighting.payload.len(), [sighting.number]);
     let name = bth.opcode;
-    if !info.payload.allows(
-        len,
-        mtu.unwrap_or(if info.payload == PayloadRule::FullMtu {
-            len
-        } else {
-            PATH_MTU_MAX
-        }),
-    ) || (info.payload == PayloadRule::FullMtu && !is_path_mtu(len))
-    {
-        let expected = match (info.payload, mtu) {
-            (PayloadRule::Empty, _) => "no payload".to_owned(),
-            (PayloadRule::Exactly(bytes), _) => format!("{bytes} bytes of payload"),
-            (PayloadRule::FullMtu, Some(mtu)) => format!("{mtu} bytes of payload, the path MTU"),
-            (PayloadRule::FullMtu, None) => "a payload of 256, 512, 1024, 2048 or 4096 bytes".to_owned(),
-            (PayloadRule::OneToMtu, mtu) => {
-                format!("1 to {} bytes of payload", mtu.unwrap_or(PATH_MTU_MAX))
-            }
-            (PayloadRule::UpToMtu, mtu) => {
-                format!("at most {} bytes of payload", mtu.unwrap_or(PATH_MTU_MAX))
-            }
-        };
-        let seen = format!("{name} with {len} bytes");
-        sink.findings.add(packet("LENGTH-2"), by, &frame, &expected, seen);
-    }
+    check_length(sighting, info, mtu, by, sink);
     let is_inner = matches!(info.position, Position::First | Position::Middle);
     if !(len + usize::from(bth.pad)).is_multiple_of(4) || (is_inner && bth.pad != 0) {
         let seen = format!("{name} with {len} bytes and a pad count of {}", bth.pad);
@@ -89,6 +66,42 @@ pub(super) fn check(
         let seen = format!("{name} announces {} bytes", reth.dma_length);
         sink.findings
             .add(packet("LENGTH-4"), by, &frame, "at most 2^31 bytes", seen);
+    }
+}
+
+/// The payload against opcode and path MTU.
+fn check_length(
+    sighting: &Sighting<'_>,
+    info: &OpcodeInfo,
+    mtu: Option<usize>,
+    by: End,
+    sink: &mut Sink<'_>,
+) {
+    let (len, frame) = (sighting.payload.len(), [sighting.number]);
+    let name = sighting.headers.bth.opcode;
+    if !info.payload.allows(
+        len,
+        mtu.unwrap_or(if info.payload == PayloadRule::FullMtu {
+            len
+        } else {
+            PATH_MTU_MAX
+        }),
+    ) || (info.payload == PayloadRule::FullMtu && !is_path_mtu(len))
+    {
+        let expected = match (info.payload, mtu) {
+            (PayloadRule::Empty, _) => "no payload".to_owned(),
+            (PayloadRule::Exactly(bytes), _) => format!("{bytes} bytes of payload"),
+            (PayloadRule::FullMtu, Some(mtu)) => format!("{mtu} bytes of payload, the path MTU"),
+            (PayloadRule::FullMtu, None) => "a payload of 256, 512, 1024, 2048 or 4096 bytes".to_owned(),
+            (PayloadRule::OneToMtu, mtu) => {
+                format!("1 to {} bytes of payload", mtu.unwrap_or(PATH_MTU_MAX))
+            }
+            (PayloadRule::UpToMtu, mtu) => {
+                format!("at most {} bytes of payload", mtu.unwrap_or(PATH_MTU_MAX))
+            }
+        };
+        let seen = format!("{name} with {len} bytes");
+        sink.findings.add(packet("LENGTH-2"), by, &frame, &expected, seen);
     }
 }
 

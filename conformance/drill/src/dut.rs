@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use verbs_api::{
-    Access, AddressVector, BindInfo, Buffer, CompletionQueue, Context, CqInit, Error, EventSource, Gid,
-    GidEntry, MemoryRegion, MemoryWindow, Mtu, MwType, Object, ProtectionDomain, Provider, QpAttr, QpCap,
-    QpInit, QpState, QpType, QueuePair, RKey, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge,
-    SharedReceiveQueue, SqSigType, SrqInit, Wc,
+    Access, Buffer, CompletionQueue, Context, CqInit, Error, EventSource, Gid, GidEntry, MemoryRegion,
+    MemoryWindow, MwType, Object, ProtectionDomain, Provider, QueuePair, SrqInit, Wc, pattern,
 };
 
-use crate::call::{Call, Change, Completion, Event, Operation, Part, QpPlan, Reply, SendPlan, Service};
-use crate::names;
+use crate::call::{Call, Completion, Event, Part, QpPlan, Reply};
+
+mod queue_pair;
+mod request;
 
 /// The region that sends without a part of a region take their bytes from.
 pub const OUTBOX: &str = "";
@@ -65,7 +65,7 @@ impl<P: Provider> LocalDut<P> {
             gid,
         };
         dut.create_mr(OUTBOX, OUTBOX_LEN, Access::LOCAL_WRITE)?;
-        let bytes = names::pattern(OUTBOX_SEED, OUTBOX_LEN as usize);
+        let bytes = pattern(OUTBOX_SEED, OUTBOX_LEN as usize);
         dut.region(OUTBOX)?.buffer.write(0, &bytes);
         Ok(dut)
     }
@@ -164,18 +164,6 @@ impl<P: Provider> LocalDut<P> {
         Ok(part.from as usize..part.to as usize)
     }
 
-    /// A scatter/gather entry. It may reach beyond its region: scripts try that too.
-    fn sge(&self, part: &Part) -> Result<Sge, Error> {
-        let region = self.region(&part.region)?;
-        let length = part.to.checked_sub(part.from).and_then(|l| u32::try_from(l).ok());
-        let length = length.ok_or_else(|| Error::invalid("a part of a region ends before it begins"))?;
-        Ok(Sge {
-            addr: region.mr.addr().wrapping_add(part.from),
-            length,
-            lkey: region.mr.lkey(),
-        })
-    }
-
     fn create_mr(&mut self, name: &str, length: u64, access: Access) -> Result<Reply, Error> {
         if length > LARGEST_REGION {
             return Err(Error::invalid(format!(
@@ -191,220 +179,6 @@ impl<P: Provider> LocalDut<P> {
         };
         self.regions.insert(name.to_owned(), Region { mr, buffer });
         Ok(reply)
-    }
-
-    fn create_qp(&mut self, name: &str, plan: &QpPlan) -> Result<Reply, Error> {
-        let srq = match &plan.srq {
-            None => None,
-            Some(name) => Some(self.srqs.get(name).ok_or_else(|| {
-                Error::invalid(format!("no shared receive queue {name} is there (any more)"))
-            })?),
-        };
-        let qp = self.pd.create_qp(&QpInit {
-            qp_type: match plan.service {
-                Service::Rc => QpType::Rc,
-                Service::Uc => QpType::Uc,
-                Service::Ud => QpType::Ud,
-            },
-            send_cq: Some(&self.cq),
-            recv_cq: Some(&self.cq),
-            srq,
-            xrc_domain: None,
-            cap: QpCap {
-                max_send_wr: plan.max_send_wr,
-                max_recv_wr: if srq.is_some() { 0 } else { plan.max_recv_wr },
-                max_send_sge: 4,
-                max_recv_sge: if srq.is_some() { 0 } else { 4 },
-                max_inline_data: 64,
-            },
-            sq_sig: SqSigType::OnRequest,
-        })?;
-        let ah = match plan.service {
-            Service::Ud => Some(self.pd.create_ah(&self.vector(plan))?),
-            Service::Rc | Service::Uc => None,
-        };
-        let reply = Reply::Qp {
-            qpn: qp.qpn(),
-            gid: self.gid.gid.0,
-        };
-        let plan = plan.clone();
-        self.qps.insert(name.to_owned(), Qp { qp, plan, ah });
-        Ok(reply)
-    }
-
-    fn vector(&self, plan: &QpPlan) -> AddressVector {
-        AddressVector {
-            dgid: Some(Gid(plan.dgid)),
-            sgid_index: self.gid.index as u8,
-            hop_limit: plan.hop_limit,
-            traffic_class: plan.traffic_class,
-            port: self.gid.port,
-            ..AddressVector::default()
-        }
-    }
-
-    fn modify(&mut self, name: &str, change: &Change) -> Result<Reply, Error> {
-        let state = match change.state {
-            None => None,
-            Some(code) => {
-                Some(QpState::from_code(code).ok_or_else(|| Error::invalid(format!("no state {code}")))?)
-            }
-        };
-        let qp = self.qp(name)?;
-        let mut attr = match state {
-            Some(state) => self.transition(&qp.plan, state)?,
-            None => QpAttr::default(),
-        };
-        attr.timeout = change.timeout.or(attr.timeout);
-        attr.retry_cnt = change.retry_cnt.or(attr.retry_cnt);
-        attr.rnr_retry = change.rnr_retry.or(attr.rnr_retry);
-        attr.min_rnr_timer = change.min_rnr_timer.or(attr.min_rnr_timer);
-        attr.sq_psn = change.sq_psn.or(attr.sq_psn);
-        attr.rq_psn = change.rq_psn.or(attr.rq_psn);
-        attr.access = change.access.map(Access::from_bits_truncate).or(attr.access);
-        qp.qp.modify(&attr)?;
-        Ok(Reply::Done)
-    }
-
-    /// The attributes of the plan that a transition to `state` takes.
-    fn transition(&self, plan: &QpPlan, state: QpState) -> Result<QpAttr, Error> {
-        let (connected, reliable) = (plan.service != Service::Ud, plan.service == Service::Rc);
-        let attr = QpAttr {
-            state: Some(state),
-            ..QpAttr::default()
-        };
-        Ok(match state {
-            QpState::Init => QpAttr {
-                pkey_index: Some(0),
-                port: Some(self.gid.port),
-                access: connected.then(|| Access::from_bits_truncate(plan.access)),
-                qkey: (!connected).then_some(plan.qkey),
-                ..attr
-            },
-            QpState::Rtr if connected => QpAttr {
-                av: Some(self.vector(plan)),
-                path_mtu: Some(
-                    Mtu::from_bytes(plan.mtu as usize)
-                        .ok_or_else(|| Error::invalid(format!("{} is no path MTU", plan.mtu)))?,
-                ),
-                dest_qpn: Some(plan.dest_qpn),
-                rq_psn: Some(plan.rq_psn),
-                max_dest_rd_atomic: reliable.then_some(plan.max_dest_rd_atomic),
-                min_rnr_timer: reliable.then_some(plan.min_rnr_timer),
-                ..attr
-            },
-            QpState::Rts => QpAttr {
-                timeout: reliable.then_some(plan.timeout),
-                retry_cnt: reliable.then_some(plan.retry_cnt),
-                rnr_retry: reliable.then_some(plan.rnr_retry),
-                sq_psn: Some(plan.sq_psn),
-                max_rd_atomic: reliable.then_some(plan.max_rd_atomic),
-                ..attr
-            },
-            _ => attr,
-        })
-    }
-
-    fn send(&mut self, name: &str, plan: &SendPlan) -> Result<Reply, Error> {
-        let qp = self.qp(name)?;
-        let sges = plan
-            .parts
-            .iter()
-            .map(|part| self.sge(part))
-            .collect::<Result<Vec<_>, _>>()?;
-        let op = self.operation(qp, &plan.operation)?;
-        let request = match &plan.inline {
-            Some(bytes) => SendWr::inline(plan.id, op, bytes),
-            None => SendWr::new(plan.id, op, &sges),
-        };
-        let mut flags = SendFlags::empty();
-        flags.set(SendFlags::SIGNALED, plan.signaled);
-        flags.set(SendFlags::FENCE, plan.fence);
-        flags.set(SendFlags::SOLICITED, plan.solicited);
-        let posted = qp.qp.post_send(&[request.with_flags(flags)]);
-        posted.map(|()| Reply::Done).map_err(|refused| refused.error)
-    }
-
-    fn operation<'a>(&'a self, qp: &'a Qp<P>, operation: &Operation) -> Result<SendOp<'a, P>, Error> {
-        let remote = |addr: &u64, rkey: &u32| RemoteAddr {
-            addr: *addr,
-            rkey: RKey(*rkey),
-        };
-        Ok(match operation {
-            Operation::Send { imm } => SendOp::Send { imm: *imm },
-            Operation::SendWithInvalidate { rkey } => SendOp::SendWithInvalidate { rkey: RKey(*rkey) },
-            Operation::SendTo { qpn, qkey, imm } => SendOp::SendTo {
-                ah: qp
-                    .ah
-                    .as_ref()
-                    .ok_or_else(|| Error::invalid("no datagram queue pair"))?,
-                remote_qpn: *qpn,
-                remote_qkey: *qkey,
-                imm: *imm,
-            },
-            Operation::Write { addr, rkey, imm } => SendOp::Write {
-                remote: remote(addr, rkey),
-                imm: *imm,
-            },
-            Operation::Read { addr, rkey } => SendOp::Read {
-                remote: remote(addr, rkey),
-            },
-            Operation::CompareSwap {
-                addr,
-                rkey,
-                compare,
-                swap,
-            } => SendOp::CompareSwap {
-                remote: remote(addr, rkey),
-                compare: *compare,
-                swap: *swap,
-            },
-            Operation::FetchAdd { addr, rkey, add } => SendOp::FetchAdd {
-                remote: remote(addr, rkey),
-                add: *add,
-            },
-            Operation::AtomicWrite { addr, rkey } => SendOp::AtomicWrite {
-                remote: remote(addr, rkey),
-            },
-            Operation::LocalInvalidate { rkey } => SendOp::LocalInvalidate { rkey: RKey(*rkey) },
-            Operation::BindMw {
-                window,
-                rkey,
-                part,
-                access,
-            } => {
-                let region = self.region(&part.region)?;
-                SendOp::BindMw {
-                    mw: self
-                        .windows
-                        .get(window)
-                        .ok_or_else(|| Error::invalid(format!("no window {window} is there (any more)")))?,
-                    rkey: RKey(*rkey),
-                    bind: BindInfo {
-                        mr: &region.mr,
-                        addr: region.mr.addr().wrapping_add(part.from),
-                        length: part.to.saturating_sub(part.from),
-                        access: Access::from_bits_truncate(*access),
-                    },
-                }
-            }
-        })
-    }
-
-    fn receive(&mut self, queue: &str, id: u64, parts: &[Part]) -> Result<Reply, Error> {
-        let sges = parts
-            .iter()
-            .map(|part| self.sge(part))
-            .collect::<Result<Vec<_>, _>>()?;
-        let request = [RecvWr {
-            wr_id: id,
-            sges: &sges,
-        }];
-        let posted = match self.srqs.get(queue) {
-            Some(srq) => srq.post_recv(&request),
-            None => self.qp(queue)?.qp.post_recv(&request),
-        };
-        posted.map(|()| Reply::Done).map_err(|refused| refused.error)
     }
 
     fn destroy(&mut self, name: &str) -> Result<Reply, Error> {

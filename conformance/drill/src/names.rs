@@ -164,20 +164,6 @@ fn no_right(name: &str, span: Span) -> Problem {
     )
 }
 
-/// `length` bytes that differ by `seed` and by position; the same as in the conformance suite.
-pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(length);
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,6 @@ use roce_wire::{
 };
 
 use crate::bench::{Seal, Seen};
-use crate::names;
 use crate::script::SyndromeStep;
 use crate::source::Span;
 
@@ -100,7 +99,7 @@ impl Wanted {
         }
         let is_cnp = self.opcode.transport() == Transport::Cnp;
         match self.length {
-            Some(length) => names::pattern(ANY_PAYLOAD, length),
+            Some(length) => verbs_api::pattern(ANY_PAYLOAD, length),
             None if is_cnp => vec![0; 16],
             None => Vec::new(),
         }

@@ -239,7 +239,7 @@ impl Runner<'_> {
             || length.ok_or_else(|| Problem::new(span, "zero and pattern(…) need len=… beside them"));
         Ok(match content {
             Content::Zero => vec![0; needs_length()?],
-            Content::Pattern(seed) => names::pattern(self.value(seed, qp)?, needs_length()?),
+            Content::Pattern(seed) => verbs_api::pattern(self.value(seed, qp)?, needs_length()?),
             Content::Word(value) => self.value(value, qp)?.to_le_bytes().to_vec(),
             Content::Bytes(bytes) => bytes.clone(),
         })

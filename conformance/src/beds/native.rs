@@ -12,9 +12,11 @@ use verbs_native::{DropIn, Interface, Native};
 
 use super::offers;
 use super::tolerances::Tolerances;
+use super::wire::bridge::{Bridge, Frames, mac_of};
+use super::wire::{Traffic, Wire};
 use crate::outcome::{Failure, Verdict};
 use crate::requirements::{self, Certainty};
-use crate::testbed::{Activity, Family, Need, Side, Testbed};
+use crate::testbed::{Activity, Family, Need, Network, Side, Testbed};
 
 /// The library of the system, as the system finds it.
 const SYSTEM_LIBRARY: &str = "libibverbs.so.1";
@@ -41,6 +43,9 @@ pub struct NativeOptions {
     pub gid_index: Option<u32>,
     /// By which interface requests are posted.
     pub interface: Interface,
+    /// The network interfaces at the far ends of the two devices' own, left and right: what arrives at one leaves at the
+    /// other, and cases control the packets. `None`: the devices' way to each other is not ours.
+    pub wire: Option<[String; 2]>,
     /// How long to wait for something that must come; `None` for 15 s. Slow machines (an emulated one) need more.
     pub patience: Option<Duration>,
 }
@@ -94,6 +99,8 @@ pub struct NativeBed {
     tolerances: Option<Arc<Tolerances>>,
     /// Members of groups at the IP layer.
     groups: Vec<UdpSocket>,
+    /// Control over the packets between the devices.
+    wire: Option<Wire<Frames>>,
     /// Whether what the provider does not offer is no failure.
     may_lack: bool,
     patience: Duration,
@@ -141,14 +148,20 @@ impl NativeBed {
             end(&native, &right, options.gid_index)?,
         ];
         let tolerances = Tolerances::of(&ends[0].context);
+        let start = Instant::now();
+        let wire = match &options.wire {
+            None => None,
+            Some(interfaces) => Some(between(&ends, interfaces, start)?),
+        };
         Ok(NativeBed {
             ends,
             other_family: None,
             tolerances,
             groups: Vec::new(),
+            wire,
             may_lack: true,
             patience: options.patience(),
-            start: Instant::now(),
+            start,
             polls: 0,
         })
     }
@@ -167,6 +180,7 @@ impl NativeBed {
             other_family: native.open(other).ok(),
             tolerances: None,
             groups: Vec::new(),
+            wire: None,
             may_lack: false,
             patience: options.patience(),
             start: Instant::now(),
@@ -178,6 +192,23 @@ impl NativeBed {
     pub fn tolerances(&self) -> Option<&Tolerances> {
         self.tolerances.as_deref()
     }
+}
+
+/// Control over the packets between two devices.
+fn between(ends: &[End; 2], interfaces: &[String; 2], start: Instant) -> Result<Wire<Frames>, Failure> {
+    let bridge = Bridge::between(interfaces)
+        .map_err(|error| Failure::new(format!("the wire between the devices cannot be had: {error}")))?;
+    let traffic = Traffic::new(start, 1);
+    bridge.set_traffic(Some(traffic.clone()));
+    let forger = Frames {
+        bridge,
+        addresses: [ends[0].usual.gid.ip(), ends[1].usual.gid.ip()],
+        macs: [
+            mac_of(ends[0].usual.interface_index),
+            mac_of(ends[1].usual.interface_index),
+        ],
+    };
+    Ok(Wire::new(traffic, forger))
 }
 
 fn first_device(native: &Native, library: &Path) -> Result<String, Failure> {
@@ -275,12 +306,29 @@ impl Testbed for NativeBed {
                             && offers(self.device(*side, Family::Other), Need::Multicast)
                     })
             }
+            Need::Network => self.wire.is_some(),
             _ => self.ends.iter().all(|end| offers(&end.context, need)),
         }
     }
 
+    fn network(&mut self) -> Option<&mut dyn Network> {
+        self.wire.as_mut().map(|wire| wire as &mut dyn Network)
+    }
+
+    fn save_capture(&self, path: &Path) -> Option<std::io::Result<()>> {
+        Some(self.wire.as_ref()?.traffic.save(path))
+    }
+
     fn patience(&self) -> Duration {
         self.patience
+    }
+
+    fn settling(&self) -> Duration {
+        match self.wire {
+            // 100 ms on an emulated machine, of which 30 s of patience is asked.
+            Some(_) => self.patience / 300,
+            None => Duration::ZERO,
+        }
     }
 
     fn slack(&self) -> Duration {

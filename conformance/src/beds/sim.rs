@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use roce_wire::{Headers, ICRC_LEN, pad_len};
 use softroce::{Cm, Softroce};
 use softroce_sim::{Link, Time, World};
 use verbs_api::{Context as _, PortState, Provider};
@@ -108,6 +107,7 @@ impl Testbed for SimBed {
                 | Need::BothFamilies
                 | Need::MulticastInBothFamilies
                 | Need::PortControl
+                | Need::VirtualTime
                 | Need::ConnectionManager
         );
         own || offers(&self.ends[0], need)
@@ -175,18 +175,6 @@ impl Network for SimBed {
         sent.iter()
             .filter_map(|s| passing(s.at.as_nanos(), s.from, s.transmission, &s.bytes))
             .collect()
-    }
-
-    fn inject(&mut self, to: Side, headers: &Headers, payload: &[u8]) {
-        let mut headers = *headers;
-        headers.bth.pad = pad_len(payload.len());
-        let headers_len = headers.len();
-        let mut bytes = vec![0; headers_len + payload.len() + usize::from(headers.bth.pad) + ICRC_LEN];
-        headers
-            .emit(&mut bytes)
-            .expect("a case forges packets with all headers that their opcode calls for");
-        bytes[headers_len..headers_len + payload.len()].copy_from_slice(payload);
-        self.world.inject_sealed(to.peer().index(), to.index(), &bytes);
     }
 
     fn inject_sealed(&mut self, to: Side, udp_payload: &[u8]) {

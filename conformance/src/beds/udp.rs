@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use softroce::{Cm, Options, ProgressMode, Softroce};
 use verbs_api::{ErrorKind, Provider};
 
-use super::{BedOptions, leftovers, offers};
+use super::wire::{Traffic, Wire, loopback};
+use super::{BedOptions, Control, leftovers, offers};
 use crate::outcome::Failure;
-use crate::testbed::{Activity, Family, Need, Side, Testbed};
+use crate::testbed::{Activity, Family, Need, Network, Side, Testbed};
 
 /// Addresses tried until two are free.
 const TRIES: u32 = 20;
@@ -18,6 +19,8 @@ const TRIES: u32 = 20;
 const EAGER_POLLS: u32 = 200;
 /// How long it then sleeps.
 const PAUSE: Duration = Duration::from_micros(100);
+/// Within which a packet of the case is dealt with, unless the machine has much else to do.
+const SETTLING: Duration = Duration::from_millis(10);
 
 /// The loopback interface has one IPv6 address.
 pub(super) const IPV6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
@@ -30,6 +33,8 @@ pub struct UdpBed {
     provider: Softroce,
     /// One device on the only IPv6 address of the loopback interface, for both ends; opened when a case asks for it.
     other_family: OnceCell<<Softroce as Provider>::Context>,
+    /// Control over packets between the two ends, for a case that asked for it.
+    wire: Option<Wire<loopback::Sockets>>,
     start: Instant,
     polls: u32,
 }
@@ -38,9 +43,10 @@ impl UdpBed {
     /// Two devices on two random addresses of 127.0.0.0/8, which needs no right and disturbs nobody.
     pub fn open(options: &BedOptions) -> Result<Self, Failure> {
         let mut tries = 0;
-        let provider = loop {
+        let (provider, addresses) = loop {
+            let addresses = [random_address(), random_address()];
             let setup = Options {
-                addresses: vec![random_address(), random_address(), IPV6],
+                addresses: vec![addresses[0], addresses[1], IPV6],
                 progress: ProgressMode::Auto,
                 capture: options.capture.clone(),
                 ..Options::default()
@@ -49,7 +55,7 @@ impl UdpBed {
             match Softroce::new(setup) {
                 Err(error) if error.kind() == ErrorKind::AddressInUse && tries < TRIES => {}
                 Err(error) => return Err(Failure::new(format!("the UDP bed cannot be opened: {error}"))),
-                Ok(provider) => break provider,
+                Ok(provider) => break (provider, addresses),
             }
         };
         let names = provider.devices()?;
@@ -59,15 +65,38 @@ impl UdpBed {
                 names.len()
             )));
         };
+        let start = Instant::now();
+        let wire = match options.control {
+            Control::None => None,
+            Control::Packets => Some(watched(&provider, addresses, start, options.seed)?),
+        };
         let ends = [provider.open(&left.name)?, provider.open(&right.name)?];
         Ok(UdpBed {
             ends,
             provider,
             other_family: OnceCell::new(),
-            start: Instant::now(),
+            wire,
+            start,
             polls: 0,
         })
     }
+}
+
+/// Before its devices open, have the provider ask about each packet.
+fn watched(
+    provider: &Softroce,
+    addresses: [IpAddr; 2],
+    start: Instant,
+    seed: u64,
+) -> Result<Wire<loopback::Sockets>, Failure> {
+    let traffic = Traffic::new(start, seed);
+    provider.faults().watch(Box::new(loopback::Watcher {
+        traffic: traffic.clone(),
+        left: addresses[0],
+    }));
+    let sockets = loopback::Sockets::bind(addresses)
+        .map_err(|error| Failure::new(format!("no socket to forge packets with: {error}")))?;
+    Ok(Wire::new(traffic, sockets))
 }
 
 pub(super) fn random_address() -> IpAddr {
@@ -127,9 +156,17 @@ impl Testbed for UdpBed {
                 self.has(Need::BothFamilies)
                     && offers(self.device(Side::Left, Family::Other), Need::Multicast)
             }
-            Need::ConnectionManager => true,
+            Need::ConnectionManager | Need::Network => true,
             _ => offers(&self.ends[0], need),
         }
+    }
+
+    fn network(&mut self) -> Option<&mut dyn Network> {
+        self.wire.as_mut().map(|wire| wire as &mut dyn Network)
+    }
+
+    fn save_capture(&self, path: &std::path::Path) -> Option<std::io::Result<()>> {
+        Some(self.wire.as_ref()?.traffic.save(path))
     }
 
     fn leftovers(&self) -> Option<String> {
@@ -138,6 +175,13 @@ impl Testbed for UdpBed {
 
     fn slack(&self) -> Duration {
         Duration::from_secs(2)
+    }
+
+    fn settling(&self) -> Duration {
+        match self.wire {
+            Some(_) => SETTLING,
+            None => Duration::ZERO,
+        }
     }
 
     fn patience(&self) -> Duration {

@@ -4,6 +4,29 @@ use verbs_api::{AltPath, MigState, Provider, QpAttr, QpAttrMask, QpState, QpType
 
 use crate::pair::Pair;
 
+/// The order in which they are tried.
+const ONE_BY_ONE: [QpAttrMask; 19] = [
+    QpAttrMask::ACCESS_FLAGS,
+    QpAttrMask::PKEY_INDEX,
+    QpAttrMask::PORT,
+    QpAttrMask::QKEY,
+    QpAttrMask::AV,
+    QpAttrMask::PATH_MTU,
+    QpAttrMask::TIMEOUT,
+    QpAttrMask::RETRY_CNT,
+    QpAttrMask::RNR_RETRY,
+    QpAttrMask::RQ_PSN,
+    QpAttrMask::MAX_QP_RD_ATOMIC,
+    QpAttrMask::MIN_RNR_TIMER,
+    QpAttrMask::SQ_PSN,
+    QpAttrMask::MAX_DEST_RD_ATOMIC,
+    QpAttrMask::PATH_MIG_STATE,
+    QpAttrMask::EN_SQD_ASYNC_NOTIFY,
+    QpAttrMask::ALT_PATH,
+    QpAttrMask::RATE_LIMIT,
+    QpAttrMask::DEST_QPN,
+];
+
 /// Every attribute with a harmless value.
 pub(super) fn every_attribute<P: Provider>(pair: &Pair<P>) -> Vec<(QpAttrMask, QpAttr)> {
     let (own, peer) = (&pair.left.endpoint, &pair.right.endpoint);
@@ -14,140 +37,33 @@ pub(super) fn every_attribute<P: Provider>(pair: &Pair<P>) -> Vec<(QpAttrMask, Q
         setup.to_rtr(own, peer),
         setup.to_rts(own),
     );
-    let none = QpAttr::default();
-    vec![
-        (
-            QpAttrMask::ACCESS_FLAGS,
-            QpAttr {
-                access: init.access,
-                ..none
-            },
-        ),
-        (
-            QpAttrMask::PKEY_INDEX,
-            QpAttr {
-                pkey_index: init.pkey_index,
-                ..none
-            },
-        ),
-        (
-            QpAttrMask::PORT,
-            QpAttr {
-                port: init.port,
-                ..none
-            },
-        ),
-        (
-            QpAttrMask::QKEY,
-            QpAttr {
-                qkey: Some(0x1111),
-                ..none
-            },
-        ),
-        (QpAttrMask::AV, QpAttr { av: rtr.av, ..none }),
-        (
-            QpAttrMask::PATH_MTU,
-            QpAttr {
-                path_mtu: rtr.path_mtu,
-                ..none
-            },
-        ),
-        (
-            QpAttrMask::TIMEOUT,
-            QpAttr {
-                timeout: rts.timeout,
-                ..none
-            },
-        ),
-        (
-            QpAttrMask::RETRY_CNT,
-            QpAttr {
-                retry_cnt: rts.retry_cnt,
-                ..none
-            },
-        ),
-        (
-            QpAttrMask::RNR_RETRY,
-            QpAttr {
-                rnr_retry: rts.rnr_retry,
-                ..none
-            },
-        ),
-        (
-            QpAttrMask::RQ_PSN,
-            QpAttr {
-                rq_psn: rtr.rq_psn,
-                ..none
-            },
-        ),
-        (
-            QpAttrMask::MAX_QP_RD_ATOMIC,
-            QpAttr {
-                max_rd_atomic: rts.max_rd_atomic,
-                ..none
-            },
-        ),
-        (
-            QpAttrMask::MIN_RNR_TIMER,
-            QpAttr {
-                min_rnr_timer: rtr.min_rnr_timer,
-                ..none
-            },
-        ),
-        (
-            QpAttrMask::SQ_PSN,
-            QpAttr {
-                sq_psn: rts.sq_psn,
-                ..none
-            },
-        ),
-        (
-            QpAttrMask::MAX_DEST_RD_ATOMIC,
-            QpAttr {
-                max_dest_rd_atomic: rtr.max_dest_rd_atomic,
-                ..none
-            },
-        ),
-        (
-            QpAttrMask::PATH_MIG_STATE,
-            QpAttr {
-                path_mig_state: Some(MigState::Migrated),
-                ..none
-            },
-        ),
-        (
-            QpAttrMask::EN_SQD_ASYNC_NOTIFY,
-            QpAttr {
-                en_sqd_async_notify: Some(true),
-                ..none
-            },
-        ),
-        (
-            QpAttrMask::ALT_PATH,
-            QpAttr {
-                alt_path: Some(AltPath {
-                    av: own.vector_to(peer),
-                    pkey_index: 0,
-                    timeout: 14,
-                }),
-                ..none
-            },
-        ),
-        (
-            QpAttrMask::RATE_LIMIT,
-            QpAttr {
-                rate_limit: Some(1),
-                ..none
-            },
-        ),
-        (
-            QpAttrMask::DEST_QPN,
-            QpAttr {
-                dest_qpn: rtr.dest_qpn,
-                ..none
-            },
-        ),
-    ]
+    let all = QpAttr {
+        access: init.access,
+        pkey_index: init.pkey_index,
+        port: init.port,
+        qkey: Some(0x1111),
+        av: rtr.av,
+        path_mtu: rtr.path_mtu,
+        timeout: rts.timeout,
+        retry_cnt: rts.retry_cnt,
+        rnr_retry: rts.rnr_retry,
+        rq_psn: rtr.rq_psn,
+        max_rd_atomic: rts.max_rd_atomic,
+        min_rnr_timer: rtr.min_rnr_timer,
+        sq_psn: rts.sq_psn,
+        max_dest_rd_atomic: rtr.max_dest_rd_atomic,
+        path_mig_state: Some(MigState::Migrated),
+        en_sqd_async_notify: Some(true),
+        alt_path: Some(AltPath {
+            av: own.vector_to(peer),
+            pkey_index: 0,
+            timeout: 14,
+        }),
+        rate_limit: Some(1),
+        dest_qpn: rtr.dest_qpn,
+        ..QpAttr::default()
+    };
+    ONE_BY_ONE.map(|one| (one, without(all, !one))).to_vec()
 }
 
 pub(super) fn merge(mut base: QpAttr, extra: &QpAttr) -> QpAttr {
@@ -191,6 +107,10 @@ pub(super) fn without(mut attr: QpAttr, mask: QpAttrMask) -> QpAttr {
     attr.min_rnr_timer = attr.min_rnr_timer.filter(|_| !gone(M::MIN_RNR_TIMER));
     attr.sq_psn = attr.sq_psn.filter(|_| !gone(M::SQ_PSN));
     attr.max_dest_rd_atomic = attr.max_dest_rd_atomic.filter(|_| !gone(M::MAX_DEST_RD_ATOMIC));
+    attr.path_mig_state = attr.path_mig_state.filter(|_| !gone(M::PATH_MIG_STATE));
+    attr.en_sqd_async_notify = attr.en_sqd_async_notify.filter(|_| !gone(M::EN_SQD_ASYNC_NOTIFY));
+    attr.alt_path = attr.alt_path.filter(|_| !gone(M::ALT_PATH));
+    attr.rate_limit = attr.rate_limit.filter(|_| !gone(M::RATE_LIMIT));
     attr.dest_qpn = attr.dest_qpn.filter(|_| !gone(M::DEST_QPN));
     attr
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use roce_wire::cm::ip::IpCm;
 use roce_wire::cm::{Drep, Dreq, Message, MessageKind, PathInfo, RejectReason, Req, Rtu, ServiceId};
 use roce_wire::{Psn, Qpn};
-use verbs_api::{CmEventKind, CmId, CmPortSpace, ConnectionManager, Gid, QueuePair, SendOp};
+use verbs_api::{CmEventKind, CmPortSpace, ConnectionManager, Gid, QueuePair, SendOp};
 
-use super::connection_messages::{NEEDS, WHILE, first, no_address, of_kind};
+use super::connection_messages::{NEEDS, WHILE, first, of_kind};
 use crate::case::Case;
-use crate::connection::Party;
+use crate::connection::{Party, address_of};
 use crate::outcome::{CaseResult, Failure};
 use crate::scene::Scene;
 use crate::testbed::{Fate, Passing, Side, Testbed};
@@ -133,7 +133,7 @@ fn rejection<B: Testbed>(scene: &mut Scene<B>) -> Result<RejectReason, Failure> 
 fn stale<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let parties = scene.parties()?;
     let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener.local_addr().ok_or_else(no_address)?;
+    let to = address_of(&listener)?;
     let req = forged_req(&parties, to);
     // The left end itself knows nothing of what the case plays there.
     scene
@@ -191,7 +191,7 @@ fn stale<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 fn versions<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let parties = scene.parties()?;
     let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener.local_addr().ok_or_else(no_address)?;
+    let to = address_of(&listener)?;
     for (number, (at, value)) in [(0, 0x10), (0, 0x01), (1, 0x50)].into_iter().enumerate() {
         let mut req = forged_req(&parties, to);
         req.local_comm_id += number as u32;
@@ -208,7 +208,7 @@ fn versions<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 fn malformed<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let parties = scene.parties()?;
     let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener.local_addr().ok_or_else(no_address)?;
+    let to = address_of(&listener)?;
     let good = Message::Req(forged_req(&parties, to)).to_mad(1);
     scene.cm_messages();
     // Base version, class version, method, attribute.

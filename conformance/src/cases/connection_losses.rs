@@ -6,13 +6,14 @@ use roce_wire::cm::MessageKind;
 use verbs_api::{CmEventKind, CmId, CmPortSpace, QpType, SendOp};
 
 use crate::case::Case;
-use crate::connection::{CmEnd, message_of, offer};
+use crate::connection::{CmEnd, address_of, message_of, offer};
 use crate::outcome::{CaseResult, Failure};
 use crate::scene::Scene;
 use crate::testbed::{Fate, Need, Passing, Side, Testbed};
 use crate::{check, same};
 
 const NEEDS: &[Need] = &[Need::ConnectionManager, Need::Network];
+const LONG_NEEDS: &[Need] = &[Need::ConnectionManager, Need::Network, Need::VirtualTime];
 /// From one REQ to the next, and how many there are.
 const REQ_INTERVAL: Duration = Duration::from_millis(4608);
 const REQS: u32 = 16;
@@ -30,14 +31,14 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             &["CM-8"],
             dead_address,
         )
-        .needing(NEEDS),
+        .needing(LONG_NEEDS),
         Case::faults(
             "J6-LATE",
             "a request of which 15 are lost still connects",
             &["CM-8"],
             late,
         )
-        .needing(NEEDS),
+        .needing(LONG_NEEDS),
         Case::faults(
             "J7",
             "a lost reply is repeated; the request that comes again meanwhile means nothing",
@@ -58,14 +59,14 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             &["CM-10"],
             in_sequence,
         )
-        .needing(NEEDS),
+        .needing(LONG_NEEDS),
         Case::faults(
             "J14-AT-ONCE",
             "1000 connections at once, and 10 % of the messages lost: all connect, none stays",
             &["CM-10"],
             at_once,
         )
-        .needing(NEEDS),
+        .needing(LONG_NEEDS),
     ]
 }
 
@@ -81,12 +82,7 @@ fn lose<B: Testbed>(scene: &mut Scene<B>, kind: MessageKind, mut count: u32) {
 }
 
 fn dead_address<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let parties = scene.parties()?;
-    let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener
-        .local_addr()
-        .ok_or_else(|| Failure::new("a listener without an address"))?;
-    let left = CmEnd::<B>::new(scene.resolved(&parties[0], CmPortSpace::Tcp, to)?, QpType::Rc)?;
+    let (parties, _listener, left) = scene.meeting(QpType::Rc)?;
     lose(scene, MessageKind::Req, u32::MAX);
     scene.cm_messages();
     left.id.connect(&offer(&[]))?;
@@ -117,12 +113,7 @@ fn dead_address<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 fn late<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let parties = scene.parties()?;
-    let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener
-        .local_addr()
-        .ok_or_else(|| Failure::new("a listener without an address"))?;
-    let left = CmEnd::<B>::new(scene.resolved(&parties[0], CmPortSpace::Tcp, to)?, QpType::Rc)?;
+    let (parties, _listener, left) = scene.meeting(QpType::Rc)?;
     lose(scene, MessageKind::Req, REQS - 1);
     left.id.connect(&offer(&[]))?;
     scene.rest(REQ_INTERVAL * (REQS - 1));
@@ -133,12 +124,7 @@ fn late<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 fn lost_reply<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let parties = scene.parties()?;
-    let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener
-        .local_addr()
-        .ok_or_else(|| Failure::new("a listener without an address"))?;
-    let left = CmEnd::<B>::new(scene.resolved(&parties[0], CmPortSpace::Tcp, to)?, QpType::Rc)?;
+    let (parties, _listener, left) = scene.meeting(QpType::Rc)?;
     lose(scene, MessageKind::Rep, 2);
     left.id.connect(&offer(&[]))?;
     let right = scene.accepted(&parties[1])?;
@@ -156,12 +142,7 @@ fn lost_reply<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 fn data_first<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let parties = scene.parties()?;
-    let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener
-        .local_addr()
-        .ok_or_else(|| Failure::new("a listener without an address"))?;
-    let left = CmEnd::<B>::new(scene.resolved(&parties[0], CmPortSpace::Tcp, to)?, QpType::Rc)?;
+    let (parties, _listener, left) = scene.meeting(QpType::Rc)?;
     lose(scene, MessageKind::Rtu, u32::MAX);
     left.id.connect(&offer(&[]))?;
     let right = scene.requested(&parties[1])?;
@@ -201,9 +182,7 @@ fn in_sequence<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 fn at_once<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let parties = scene.parties()?;
     let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener
-        .local_addr()
-        .ok_or_else(|| Failure::new("a listener without an address"))?;
+    let to = address_of(&listener)?;
     let mut left = Vec::with_capacity(CONNECTIONS);
     for _ in 0..CONNECTIONS {
         left.push(CmEnd::<B>::new(
@@ -218,7 +197,7 @@ fn at_once<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let mut right = Vec::with_capacity(CONNECTIONS);
     let mut established = [0; 2];
     while established != [CONNECTIONS; 2] {
-        let (side, mut event) = scene.until("an event of either side", |_| {
+        let (side, event) = scene.until("an event of either side", |_| {
             use verbs_api::ConnectionManager;
             for side in Side::BOTH {
                 if let Some(event) = parties[side.index()].cm.wait(Some(Duration::ZERO))? {
@@ -229,11 +208,7 @@ fn at_once<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         })?;
         match event.kind {
             CmEventKind::ConnectRequest => {
-                let id = event
-                    .request
-                    .take()
-                    .ok_or_else(|| Failure::new("a request without an id"))?;
-                let end = CmEnd::<B>::new(id, QpType::Rc)?;
+                let end = CmEnd::<B>::requested(event, QpType::Rc)?;
                 end.id.accept(None)?;
                 right.push(end);
             }

@@ -8,7 +8,7 @@ use roce_wire::{Operation, Qpn};
 use verbs_api::{CmEventKind, CmId, CmPortSpace, ConnectionManager, Gid, QpType, QueuePair};
 
 use crate::case::Case;
-use crate::connection::{CmEnd, offer};
+use crate::connection::{CmEnd, address_of, offer};
 use crate::outcome::{CaseResult, Failure};
 use crate::scene::Scene;
 use crate::testbed::{Need, Passing, Side, Testbed};
@@ -37,7 +37,7 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
         )
         .needing(NEEDS),
         Case::raw_peer("J10", "who is asked for patience waits so long before it repeats", &["CM-15"], patience)
-            .needing(NEEDS)
+            .needing(&[Need::ConnectionManager, Need::Network, Need::VirtualTime])
             .of_priority(2),
         Case::raw_peer(
             "J15",
@@ -48,10 +48,6 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
         .needing(NEEDS)
         .of_priority(2),
     ]
-}
-
-pub(super) fn no_address() -> Failure {
-    Failure::new("a listener without an address")
 }
 
 /// The messages of one kind among those that have passed.
@@ -72,10 +68,8 @@ pub(super) fn first<B: Testbed>(scene: &mut Scene<B>, kind: MessageKind) -> Resu
 }
 
 fn fields<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let parties = scene.parties()?;
-    let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener.local_addr().ok_or_else(no_address)?;
-    let left = CmEnd::<B>::new(scene.resolved(&parties[0], CmPortSpace::Tcp, to)?, QpType::Rc)?;
+    let (parties, listener, left) = scene.meeting(QpType::Rc)?;
+    let to = address_of(&listener)?;
     scene.cm_messages();
     left.id.connect(&offer(b"for the program"))?;
     let Message::Req(req) = first(scene, MessageKind::Req)? else {
@@ -228,10 +222,7 @@ fn repeated<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 
 /// An MRA of service timeout 21, 8.2 s, holds the next request back.
 fn patience<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let parties = scene.parties()?;
-    let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener.local_addr().ok_or_else(no_address)?;
-    let left = CmEnd::<B>::new(scene.resolved(&parties[0], CmPortSpace::Tcp, to)?, QpType::Rc)?;
+    let (parties, _listener, left) = scene.meeting(QpType::Rc)?;
     left.id.connect(&offer(&[]))?;
     // The program is slow. Its side asks for patience when the request comes again.
     let waiting = scene.cm_event(&parties[1], CmEventKind::ConnectRequest)?;
@@ -248,12 +239,7 @@ fn patience<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         1,
         "requests for patience"
     );
-    let mut waiting = waiting;
-    let id = waiting
-        .request
-        .take()
-        .ok_or_else(|| Failure::new("a request without an id"))?;
-    let right = CmEnd::<B>::new(id, QpType::Rc)?;
+    let right = CmEnd::<B>::requested(waiting, QpType::Rc)?;
     right.id.accept(None)?;
     scene.cm_event(&parties[0], CmEventKind::Established)?;
     scene.cm_event(&parties[1], CmEventKind::Established)?;
@@ -263,7 +249,7 @@ fn patience<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 fn options<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let parties = scene.parties()?;
     let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener.local_addr().ok_or_else(no_address)?;
+    let to = address_of(&listener)?;
     let id = parties[0].cm.create_id(CmPortSpace::Tcp, 0)?;
     id.set_type_of_service(0x68)?;
     id.set_ack_timeout(20)?;

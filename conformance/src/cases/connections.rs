@@ -1,14 +1,12 @@
 //! Connection management as programs see it.
 
-use std::net::SocketAddr;
-
 use verbs_api::{
     CmEventKind, CmId, CmPortSpace, ConnectionManager, ConnectionParameters, Gid, ProtectionDomain, QpState,
     QpType, QueuePair, SendOp,
 };
 
 use crate::case::Case;
-use crate::connection::{CmEnd, offer};
+use crate::connection::{CmEnd, address_of, offer};
 use crate::outcome::{CaseResult, Failure};
 use crate::scene::Scene;
 use crate::testbed::{Family, Need, Side, Testbed};
@@ -103,14 +101,12 @@ fn connects<B: Testbed>(scene: &mut Scene<B>, family: Family) -> CaseResult {
         scene.party(Side::Right, family)?,
     ];
     let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener
-        .local_addr()
-        .ok_or_else(|| Failure::new("a listener without an address"))?;
+    let to = address_of(&listener)?;
     for length in [0, 1, 56] {
         let asked: Vec<u8> = (1..=length).collect();
         let left = CmEnd::<B>::new(scene.resolved(&parties[0], CmPortSpace::Tcp, to)?, QpType::Rc)?;
         left.id.connect(&offer(&asked))?;
-        let mut event = scene.cm_event(&parties[1], CmEventKind::ConnectRequest)?;
+        let event = scene.cm_event(&parties[1], CmEventKind::ConnectRequest)?;
         same!(
             &event.private_data[..asked.len()],
             asked.as_slice(),
@@ -120,14 +116,9 @@ fn connects<B: Testbed>(scene: &mut Scene<B>, family: Family) -> CaseResult {
             event.private_data[asked.len()..].iter().all(|byte| *byte == 0),
             "zeros behind it"
         );
-        let id = event
-            .request
-            .take()
-            .ok_or_else(|| Failure::new("a request without an id"))?;
-        drop(event);
-        same!(id.peer_addr(), left.id.local_addr(), "the client's address");
-        same!(id.local_addr(), Some(to), "the server's address");
-        let right = CmEnd::<B>::new(id, QpType::Rc)?;
+        let right = CmEnd::<B>::requested(event, QpType::Rc)?;
+        same!(right.id.peer_addr(), left.id.local_addr(), "the client's address");
+        same!(right.id.local_addr(), Some(to), "the server's address");
         let answered: Vec<u8> = (0..196).rev().collect();
         right.id.accept(Some(&offer(&answered)))?;
         let event = scene.cm_event(&parties[0], CmEventKind::Established)?;
@@ -149,12 +140,7 @@ fn connects<B: Testbed>(scene: &mut Scene<B>, family: Family) -> CaseResult {
 
 /// EINVAL, and it may be tried again with less.
 fn too_long<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let parties = scene.parties()?;
-    let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener
-        .local_addr()
-        .ok_or_else(|| Failure::new("a listener without an address"))?;
-    let left = CmEnd::<B>::new(scene.resolved(&parties[0], CmPortSpace::Tcp, to)?, QpType::Rc)?;
+    let (parties, _listener, left) = scene.meeting(QpType::Rc)?;
     refused("57 bytes in a request", left.id.connect(&offer(&[1; 57])))?;
     left.id.connect(&offer(&[1; 56]))?;
     let right = scene.requested(&parties[1])?;
@@ -177,14 +163,9 @@ fn refused(what: &str, result: verbs_api::Result<()>) -> CaseResult {
 }
 
 fn closed_port<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let parties = scene.parties()?;
-    // A port that was free a moment ago.
-    let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener
-        .local_addr()
-        .ok_or_else(|| Failure::new("a listener without an address"))?;
+    let (parties, listener, left) = scene.meeting(QpType::Rc)?;
+    // The port was free a moment ago.
     drop(listener);
-    let left = CmEnd::<B>::new(scene.resolved(&parties[0], CmPortSpace::Tcp, to)?, QpType::Rc)?;
     left.receive()?;
     left.id.connect(&offer(&[]))?;
     let event = scene.cm_event(&parties[0], CmEventKind::Rejected)?;
@@ -194,12 +175,7 @@ fn closed_port<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 fn refusal<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let parties = scene.parties()?;
-    let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener
-        .local_addr()
-        .ok_or_else(|| Failure::new("a listener without an address"))?;
-    let left = CmEnd::<B>::new(scene.resolved(&parties[0], CmPortSpace::Tcp, to)?, QpType::Rc)?;
+    let (parties, _listener, left) = scene.meeting(QpType::Rc)?;
     left.id.connect(&offer(&[]))?;
     let right = scene.requested(&parties[1])?;
     let data: Vec<u8> = (0..148).collect();
@@ -211,23 +187,13 @@ fn refusal<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 fn datagrams<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let parties = scene.parties()?;
-    let listener = scene.listener(&parties[1], CmPortSpace::Udp, 0)?;
-    let to = listener
-        .local_addr()
-        .ok_or_else(|| Failure::new("a listener without an address"))?;
-    let left = CmEnd::<B>::new(scene.resolved(&parties[0], CmPortSpace::Udp, to)?, QpType::Ud)?;
+    let (parties, _listener, left) = scene.meeting(QpType::Ud)?;
     let asked: Vec<u8> = (0..180).collect();
     refused("181 bytes in a request", left.id.connect(&offer(&[0; 181])))?;
     left.id.connect(&offer(&asked))?;
-    let mut event = scene.cm_event(&parties[1], CmEventKind::ConnectRequest)?;
+    let event = scene.cm_event(&parties[1], CmEventKind::ConnectRequest)?;
     same!(event.private_data, asked, "private data of the request");
-    let id = event
-        .request
-        .take()
-        .ok_or_else(|| Failure::new("a request without an id"))?;
-    drop(event);
-    let right = CmEnd::<B>::new(id, QpType::Ud)?;
+    let right = CmEnd::<B>::requested(event, QpType::Ud)?;
     refused("137 bytes in an answer", right.id.accept(Some(&offer(&[0; 137]))))?;
     let answered: Vec<u8> = (0..136).rev().collect();
     right.id.accept(Some(&offer(&answered)))?;
@@ -263,13 +229,9 @@ fn datagrams<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 fn no_datagrams<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let parties = scene.parties()?;
-    let listener = scene.listener(&parties[1], CmPortSpace::Udp, 0)?;
-    let to = listener
-        .local_addr()
-        .ok_or_else(|| Failure::new("a listener without an address"))?;
+    let (parties, listener, left) = scene.meeting(QpType::Ud)?;
+    // The port was free a moment ago.
     drop(listener);
-    let left = CmEnd::<B>::new(scene.resolved(&parties[0], CmPortSpace::Udp, to)?, QpType::Ud)?;
     left.id.connect(&offer(&[]))?;
     let event = scene.cm_event(&parties[0], CmEventKind::Unreachable)?;
     same!(event.status, 1, "status of the answer");
@@ -277,19 +239,14 @@ fn no_datagrams<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 fn crossed<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let parties = scene.parties()?;
-    let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to = listener
-        .local_addr()
-        .ok_or_else(|| Failure::new("a listener without an address"))?;
-    let left = CmEnd::<B>::new(scene.resolved(&parties[0], CmPortSpace::Tcp, to)?, QpType::Rc)?;
+    let (parties, _listener, left) = scene.meeting(QpType::Rc)?;
     left.id.connect(&ConnectionParameters {
         responder_resources: 3,
         initiator_depth: 7,
         rnr_retry_count: 5,
         ..offer(&[])
     })?;
-    let mut event = scene.cm_event(&parties[1], CmEventKind::ConnectRequest)?;
+    let event = scene.cm_event(&parties[1], CmEventKind::ConnectRequest)?;
     let seen = (event.peer.responder_resources, event.peer.initiator_depth);
     same!(
         seen,
@@ -298,12 +255,7 @@ fn crossed<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     );
     same!(event.peer.rnr_retry_count, 5, "RNR retries at the server");
     same!(event.peer.qp_num, left.qp.qpn(), "the client's queue pair");
-    let id = event
-        .request
-        .take()
-        .ok_or_else(|| Failure::new("a request without an id"))?;
-    drop(event);
-    let right = CmEnd::<B>::new(id, QpType::Rc)?;
+    let right = CmEnd::<B>::requested(event, QpType::Rc)?;
     right.id.accept(Some(&ConnectionParameters {
         responder_resources: 2,
         initiator_depth: 1,
@@ -336,9 +288,7 @@ fn crossed<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 fn one_listener<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let parties = scene.parties()?;
     let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let at = listener
-        .local_addr()
-        .ok_or_else(|| Failure::new("a listener without an address"))?;
+    let at = address_of(&listener)?;
     let second = parties[1].cm.create_id(CmPortSpace::Tcp, 0)?;
     let result = second.bind_addr(at);
     check!(
@@ -353,20 +303,10 @@ fn one_listener<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 fn unreliable<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let parties = scene.parties()?;
-    let listener = scene.listener(&parties[1], CmPortSpace::Tcp, 0)?;
-    let to: SocketAddr = listener
-        .local_addr()
-        .ok_or_else(|| Failure::new("a listener without an address"))?;
-    let left = CmEnd::<B>::new(scene.resolved(&parties[0], CmPortSpace::Tcp, to)?, QpType::Uc)?;
+    let (parties, _listener, left) = scene.meeting(QpType::Uc)?;
     left.id.connect(&offer(&[]))?;
-    let mut event = scene.cm_event(&parties[1], CmEventKind::ConnectRequest)?;
-    let id = event
-        .request
-        .take()
-        .ok_or_else(|| Failure::new("a request without an id"))?;
-    drop(event);
-    let right = CmEnd::<B>::new(id, QpType::Uc)?;
+    let event = scene.cm_event(&parties[1], CmEventKind::ConnectRequest)?;
+    let right = CmEnd::<B>::requested(event, QpType::Uc)?;
     right.id.accept(None)?;
     scene.cm_event(&parties[0], CmEventKind::Established)?;
     scene.cm_event(&parties[1], CmEventKind::Established)?;

@@ -1,9 +1,9 @@
 //! Many queue pairs at once, and one after the other.
 
-use verbs_api::{Object, SendOp, WcStatus};
+use verbs_api::{Object, Provider, SendOp, WcStatus};
 
 use crate::case::Case;
-use crate::outcome::CaseResult;
+use crate::outcome::{CaseResult, Failure};
 use crate::pair::{Pair, Region, Setup, full_access, pattern, read, same_bytes, send, write};
 use crate::same;
 use crate::scene::Scene;
@@ -33,7 +33,7 @@ const CONNECTIONS: usize = 64;
 const LENGTH: usize = 5000; // a multiple of eight: a word stands behind it
 
 /// One connection with memory for what it does.
-struct Line<P: verbs_api::Provider> {
+struct Line<P: Provider> {
     pair: Pair<P>,
     own: Region<P>,
     back: Region<P>,
@@ -41,32 +41,31 @@ struct Line<P: verbs_api::Provider> {
     sink: Region<P>,
 }
 
-fn many_at_once<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let mut lines = Vec::new();
-    for n in 0..CONNECTIONS {
+impl<P: Provider> Line<P> {
+    /// The one of this number.
+    fn new<B: Testbed<P = P>>(scene: &mut Scene<B>, n: usize) -> Result<Self, Failure> {
         let pair = scene.pair(&Setup {
             // Every connection begins elsewhere, some just before the wrap.
             psn: [0xff_ffff - n as u32, n as u32],
             retry_cnt: 7,
             ..Setup::default()
         })?;
-        let (own, back) = (
-            pair.left.region(LENGTH, full_access())?,
-            pair.left.region(LENGTH, full_access())?,
-        );
-        let (far, sink) = (
-            pair.right.region(LENGTH + 8, full_access())?,
-            pair.right.region(LENGTH, full_access())?,
-        );
+        let own = pair.left.region(LENGTH, full_access())?;
         own.scribble(n as u64 + 1);
-        lines.push(Line {
-            pair,
+        Ok(Line {
             own,
-            back,
-            far,
-            sink,
-        });
+            back: pair.left.region(LENGTH, full_access())?,
+            far: pair.right.region(LENGTH + 8, full_access())?,
+            sink: pair.right.region(LENGTH, full_access())?,
+            pair,
+        })
     }
+}
+
+fn many_at_once<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let lines = (0..CONNECTIONS)
+        .map(|n| Line::new(scene, n))
+        .collect::<Result<Vec<_>, _>>()?;
     let atomics = scene.bed.has(Need::Atomics);
     for round in 0..3u64 {
         for line in &lines {

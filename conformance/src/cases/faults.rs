@@ -69,7 +69,7 @@ fn is_request(packet: &Passing) -> bool {
 
 fn too_early<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let setup = Setup {
-        timeout: 10,
+        timeout: scene.timeout(10),
         retry_cnt: 7,
         ..Setup::default()
     };
@@ -175,8 +175,9 @@ fn lost_packet<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 
 fn lost_tail<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     for acknowledgement in [false, true] {
+        let code = scene.timeout(12);
         let pair = scene.pair(&Setup {
-            timeout: 12,
+            timeout: code,
             ..small_mtu()
         })?;
         let last = Psn::new(pair.setup.psn[0]) + 9;
@@ -196,13 +197,13 @@ fn lost_tail<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         let before = scene.bed.now();
         long_write(scene, &pair, 10)?;
         let took = scene.bed.now() - before;
-        let timeout = Duration::from_nanos(4096 << 12);
+        let timeout = Duration::from_nanos(4096 << code);
         check!(
             took >= timeout,
             "sent again after {took:?}, before the timer of {timeout:?} was over"
         );
         check!(
-            took <= 5 * timeout,
+            took <= 5 * timeout + scene.bed.slack(),
             "sent again only after {took:?}; the timer may last {:?}",
             4 * timeout
         );
@@ -216,7 +217,7 @@ fn progress_restores_budget<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     // One retry in hand, and a loss in each of many messages: without a fresh budget the second one is fatal.
     let pair = scene.pair(&Setup {
         retry_cnt: 1,
-        timeout: 8,
+        timeout: scene.timeout(8),
         ..small_mtu()
     })?;
     scene.network().set_rule(Box::new(|p| {
@@ -227,7 +228,7 @@ fn progress_restores_budget<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
             Fate::Deliver
         }
     }));
-    for _ in 0..50 {
+    for _ in 0..scene.virtually(50, 15) {
         long_write(scene, &pair, 4)?;
     }
     scene.network().clear_rule();
@@ -237,7 +238,7 @@ fn progress_restores_budget<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 fn lost_responses<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     for lost in [0u32, 1, 10, 18, 19] {
         let pair = scene.pair(&Setup {
-            timeout: 12,
+            timeout: scene.timeout(12),
             ..small_mtu()
         })?;
         let size = 256 * 20 - 1;

@@ -233,9 +233,28 @@ fn bad_flush<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
             .map_err(|e| e.during(what))?;
         pair.left.is_in(QpState::Err)?;
     }
-    // To persistence, though only visibility is permitted; and to nowhere.
+    flush_to_persistence(scene)?;
     let pair = scene.pair(&flush_setup())?;
     let far = pair.right.region(64, both)?;
+    let op = flush_of(far.remote(0), 8, 0, false);
+    match pair.left.qp.post_send(&[SendWr::new(1, op, &[])]) {
+        Ok(()) => Err(Failure::new("a FLUSH of no kind was accepted")),
+        Err(refused) => {
+            same!(
+                refused.error.kind(),
+                ErrorKind::Invalid,
+                "error ({})",
+                refused.error
+            );
+            Ok(())
+        }
+    }
+}
+
+/// Where only visibility is permitted.
+fn flush_to_persistence<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let pair = scene.pair(&flush_setup())?;
+    let far = pair.right.region(64, full_access() | Access::FLUSH_GLOBAL)?;
     let op = flush_of(far.remote(0), 8, PERSISTENT, false);
     match pair.left.qp.post_send(&[SendWr::new(1, op, &[])]) {
         Err(refused) => check!(
@@ -252,18 +271,5 @@ fn bad_flush<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
             );
         }
     }
-    let pair = scene.pair(&flush_setup())?;
-    let op = flush_of(far.remote(0), 8, 0, false);
-    match pair.left.qp.post_send(&[SendWr::new(1, op, &[])]) {
-        Ok(()) => Err(Failure::new("a FLUSH of no kind was accepted")),
-        Err(refused) => {
-            same!(
-                refused.error.kind(),
-                ErrorKind::Invalid,
-                "error ({})",
-                refused.error
-            );
-            Ok(())
-        }
-    }
+    Ok(())
 }

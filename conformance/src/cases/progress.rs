@@ -9,9 +9,9 @@ use super::played::{FAR, SHORT, answer, impatient, setup, three_sends, three_una
 use crate::case::Case;
 use crate::outcome::{CaseResult, Failure};
 use crate::pair::{Setup, full_access, pattern, read, send, write};
+use crate::same;
 use crate::scene::Scene;
 use crate::testbed::{Fate, Need, Testbed};
-use crate::{check, same};
 
 /// The cases of this file.
 pub fn cases<B: Testbed>() -> Vec<Case<B>> {
@@ -63,7 +63,7 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
 fn shared_budget<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let mut peer = scene.raw_peer(&Setup {
         retry_cnt: 3,
-        ..impatient()
+        ..impatient(scene)
     })?;
     three_sends(&peer)?;
     let first = peer.own_psn(0);
@@ -96,7 +96,7 @@ fn shared_budget<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 fn within_a_message<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let mut peer = scene.raw_peer(&impatient())?;
+    let mut peer = scene.raw_peer(&impatient(scene))?;
     let own = peer.node.region(1000, full_access())?;
     own.scribble(1);
     peer.node.send(1, write(FAR), &[own.whole()])?;
@@ -129,7 +129,7 @@ fn old_acknowledgement<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         peer.acknowledge(scene, psn, Syndrome::ACK, 1);
     }
     scene.quiet(&[&peer.node.send_cq], SHORT)?;
-    peer.silence(scene, SHORT)?;
+    peer.nothing_new(scene, SHORT)?;
     peer.acknowledge(scene, third, Syndrome::ACK, 3);
     scene.ends_with(&peer.node.send_cq, 3, WcStatus::Success)?;
     Ok(())
@@ -140,7 +140,7 @@ fn two_budgets<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let mut peer = scene.raw_peer(&Setup {
         rnr_retry: 2,
         retry_cnt: 2,
-        ..impatient()
+        ..impatient(scene)
     })?;
     peer.node.send_inline(1, send(), b"message")?;
     let psn = peer.own_psn(0);
@@ -197,7 +197,7 @@ fn first_of_two<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
             .ends_with(&peer.node.send_cq, 1, WcStatus::Success)
             .map_err(|e| e.during(format!("operation {operation}")))?;
         scene
-            .quiet(&[&peer.node.send_cq], Duration::from_secs(10))
+            .quiet(&[&peer.node.send_cq], scene.patient_for(Duration::from_secs(10)))
             .and_then(|()| peer.silence(scene, SHORT))
             .map_err(|e| e.during(format!("the second message of operation {operation}")))?;
     }
@@ -213,15 +213,15 @@ fn destroyed<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     scene.network().set_rule(Box::new(|_| Fate::Drop));
     let own = pair.left.region(3000, full_access())?;
     pair.left.send(1, send(), &[own.whole()])?;
-    scene.rest(Duration::from_millis(10));
-    let before = scene.network().take_trace();
-    check!(
-        before.len() > 3,
-        "a lost SEND was not sent again: {} packets",
-        before.len()
-    );
+    let mut before = 0;
+    scene.until("a lost SEND to be sent again", |scene| {
+        before += scene.network().take_trace().len();
+        Ok((before > 3).then_some(()))
+    })?;
     pair.left.qp.destroy()?;
-    scene.rest(Duration::from_secs(2));
+    scene.network().take_trace();
+    let while_gone = scene.patient_for(Duration::from_secs(2));
+    scene.rest(while_gone);
     let after = scene.network().take_trace();
     same!(after.len(), 0, "packets after the queue pair was destroyed");
     Ok(())

@@ -81,10 +81,11 @@ fn doubled<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 fn random_loss<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    for (loss, messages) in [(10, 600), (50, 300), (100, 150)] {
+    let fewer = scene.virtually(1, 6);
+    for (loss, messages) in [(10, 600 / fewer), (50, 300 / fewer), (100, 150 / fewer)] {
         let pair = scene.pair(&Setup {
             retry_cnt: 7,
-            timeout: 8,
+            timeout: scene.timeout(8),
             ..small_mtu()
         })?;
         scene.network().set_weather(loss, 0, 0);
@@ -102,19 +103,17 @@ fn random_loss<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 fn late_acknowledgements<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    // Timeout code 8 is 1 ms, at most 4.2 ms; acknowledgements take longer on their first way.
+    // Timeout code 8 is 1 ms, at most 4.2 ms, and 12 is 17 ms, at most 67 ms; acknowledgements take longer on their first
+    // way, but less than eight tries.
+    let late = scene.virtually(Duration::from_millis(6), Duration::from_millis(80));
     let pair = scene.pair(&Setup {
-        timeout: 8,
+        timeout: scene.virtually(8, 12),
         retry_cnt: 7,
         ..small_mtu()
     })?;
-    scene.network().set_rule(Box::new(|p| {
+    scene.network().set_rule(Box::new(move |p| {
         let hit = p.from == Side::Right && p.transmission == 1 && p.headers.bth.psn.value() % 3 == 0;
-        if hit {
-            Fate::Delay(Duration::from_millis(6))
-        } else {
-            Fate::Deliver
-        }
+        if hit { Fate::Delay(late) } else { Fate::Deliver }
     }));
     Mix {
         pair: &pair,
@@ -122,24 +121,22 @@ fn late_acknowledgements<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         longest: 1000,
     }
     .run(scene)?;
-    scene.quiet(
-        &[&pair.right.recv_cq, &pair.left.send_cq],
-        Duration::from_millis(20),
-    )?;
+    scene.quiet(&[&pair.right.recv_cq, &pair.left.send_cq], 4 * late)?;
     scene.network().clear_rule();
     scene.still_works(&pair)
 }
 
 fn survived_silence<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    // Six tries of 16.8 ms each are the least that the budget lasts; in real time all is four times as long.
+    let (code, silence) = scene.virtually((12, 90), (14, 360));
     let pair = scene.pair(&Setup {
-        timeout: 12,
+        timeout: code,
         retry_cnt: 6,
         ..Setup::default()
     })?;
     let start = scene.bed.now();
     scene.network().set_rule(Box::new(move |p| {
-        // Six tries of 16.8 ms each are the least that the budget lasts.
-        if p.at < start + Duration::from_millis(90) {
+        if p.at < start + Duration::from_millis(silence) {
             Fate::Drop
         } else {
             Fate::Deliver
@@ -160,7 +157,7 @@ fn survived_silence<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 fn corrupted<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let pair = scene.pair(&Setup {
         retry_cnt: 7,
-        timeout: 8,
+        timeout: scene.timeout(8),
         ..small_mtu()
     })?;
     let mut count = 0u32;
@@ -179,7 +176,7 @@ fn corrupted<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     }));
     Mix {
         pair: &pair,
-        messages: 300,
+        messages: scene.virtually(300, 60),
         longest: 1500,
     }
     .run(scene)?;
@@ -216,7 +213,7 @@ fn innocent_neighbours<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let took = scene.bed.now() - before;
     // Less than the victim's first time-out.
     check!(
-        took < Duration::from_nanos(4096 << 14),
+        took < Duration::from_nanos(4096 << 14) + scene.bed.slack(),
         "40 messages beside a lossy queue pair took {took:?}"
     );
     scene.ends_with(&victim.left.send_cq, 1, WcStatus::Success)?;
@@ -226,10 +223,10 @@ fn innocent_neighbours<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 
 fn any_schedule<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     const DEPTH: u64 = 24;
-    for round in 0..12u64 {
+    for round in 0..scene.virtually(12u64, 4) {
         let setup = Setup {
             retry_cnt: 7,
-            timeout: 8,
+            timeout: scene.timeout(8),
             rnr_retry: 7,
             psn: [0xFF_FFC0, 0xFF_FFF0],
             ..small_mtu()

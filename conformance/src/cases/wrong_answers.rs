@@ -56,7 +56,7 @@ fn ghost_ack<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         }
     }
     scene.quiet(&[&peer.node.send_cq], SHORT)?;
-    peer.silence(scene, SHORT)?;
+    peer.nothing_new(scene, SHORT)?;
     acknowledge_three(scene, &peer)?;
     peer.node.is_in(QpState::Rts)
 }
@@ -149,7 +149,7 @@ fn reserved_syndromes<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         peer.acknowledge(scene, first, syndrome, 0);
     }
     scene.quiet(&[&peer.node.send_cq], SHORT)?;
-    peer.silence(scene, SHORT)?;
+    peer.nothing_new(scene, SHORT)?;
     acknowledge_three(scene, &peer)?;
     peer.node.is_in(QpState::Rts)
 }

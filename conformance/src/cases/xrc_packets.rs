@@ -144,7 +144,7 @@ fn bad_weather<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let line = line(
         scene,
         &Setup {
-            timeout: 10,
+            timeout: scene.timeout(10),
             retry_cnt: 7,
             rnr_retry: 7,
             min_rnr_timer: 1,

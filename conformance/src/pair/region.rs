@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use verbs_api::{Access, Buffer, MemoryRegion, ProtectionDomain, Provider, RKey, RemoteAddr, Sge};
+use verbs_api::{Access, Buffer, MemoryRegion, ProtectionDomain, Provider, RKey, RemoteAddr, Sge, pattern};
 
 use crate::outcome::{CaseResult, Failure};
 
@@ -68,20 +68,6 @@ impl<P: Provider> Region<P> {
     pub fn scribble(&self, seed: u64) {
         self.buffer.write(0, &pattern(seed, self.buffer.len()));
     }
-}
-
-/// `length` bytes that differ by `seed` and by position.
-pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(length);
-    bytes
 }
 
 /// Fails unless both are equal, naming the first byte that differs.

@@ -1,6 +1,6 @@
 //! How queue pairs are set up, and the attributes that follow from it.
 
-use verbs_api::{Access, AddressVector, GidEntry, Mtu, QpAttr, QpCap, QpState, QpType, SqSigType};
+use verbs_api::{Access, AddressVector, Connection, GidEntry, Mtu, QpAttr, QpCap, QpType, SqSigType};
 
 use super::all_remote;
 use crate::testbed::{Family, Side};
@@ -92,16 +92,6 @@ impl Setup {
         }
     }
 
-    /// Whether its queue pairs answer READs and atomics.
-    fn answers(&self) -> bool {
-        matches!(self.qp_type, QpType::Rc | QpType::XrcTarget)
-    }
-
-    /// Whether its queue pairs send requests that are acknowledged.
-    fn requests(&self) -> bool {
-        matches!(self.qp_type, QpType::Rc | QpType::XrcInitiator)
-    }
-
     /// Whether its queue pairs send datagrams.
     pub fn is_datagram(&self) -> bool {
         self.qp_type == QpType::Ud
@@ -109,47 +99,45 @@ impl Setup {
 
     /// The attributes for RESET to INIT.
     pub fn to_init(&self, port: u8) -> QpAttr {
-        QpAttr {
-            state: Some(QpState::Init),
-            pkey_index: Some(0),
-            port: Some(port),
-            access: (!self.is_datagram()).then_some(self.access),
-            qkey: self.is_datagram().then_some(self.qkey),
-            ..QpAttr::default()
-        }
+        let own = AddressVector {
+            port,
+            ..AddressVector::default()
+        };
+        self.connection(own, 0).to_init()
     }
 
     /// The attributes for INIT to RTR.
     pub fn to_rtr(&self, own: &Endpoint, peer: &Endpoint) -> QpAttr {
-        let state = QpAttr {
-            state: Some(QpState::Rtr),
-            ..QpAttr::default()
-        };
-        if self.is_datagram() {
-            return state;
+        let connection = self.connection(own.vector_to(peer), peer.qpn);
+        Connection {
+            rq_psn: self.psn[peer.side.index()],
+            ..connection
         }
-        QpAttr {
-            av: Some(own.vector_to(peer)),
-            path_mtu: Some(self.mtu),
-            dest_qpn: Some(peer.qpn),
-            rq_psn: Some(self.psn[peer.side.index()]),
-            max_dest_rd_atomic: self.answers().then_some(self.rd_atomic),
-            min_rnr_timer: self.answers().then_some(self.min_rnr_timer),
-            ..state
-        }
+        .to_rtr()
     }
 
     /// The attributes for RTR to RTS.
     pub fn to_rts(&self, own: &Endpoint) -> QpAttr {
-        let reliable = self.answers() || self.requests();
-        QpAttr {
-            state: Some(QpState::Rts),
-            timeout: reliable.then_some(self.timeout),
-            retry_cnt: self.requests().then_some(self.retry_cnt),
-            rnr_retry: self.requests().then_some(self.rnr_retry),
-            sq_psn: Some(self.psn[own.side.index()]),
-            max_rd_atomic: self.requests().then_some(self.rd_atomic),
-            ..QpAttr::default()
+        let connection = self.connection(AddressVector::default(), 0);
+        Connection {
+            sq_psn: self.psn[own.side.index()],
+            ..connection
+        }
+        .to_rts()
+    }
+
+    fn connection(&self, av: AddressVector, dest_qpn: u32) -> Connection {
+        Connection {
+            access: self.access,
+            qkey: self.qkey,
+            path_mtu: self.mtu,
+            timeout: self.timeout,
+            retry_cnt: self.retry_cnt,
+            rnr_retry: self.rnr_retry,
+            min_rnr_timer: self.min_rnr_timer,
+            max_rd_atomic: self.rd_atomic,
+            max_dest_rd_atomic: self.rd_atomic,
+            ..Connection::new(self.qp_type, av, dest_qpn)
         }
     }
 }

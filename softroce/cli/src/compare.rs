@@ -163,133 +163,71 @@ fn tell_of_disturbances(disturbed: &[f64], measurements: usize) -> Option<String
     })
 }
 
+/// The contests of `softroce perf` against raw UDP, in their order.
 fn own_contests(quick: bool) -> Vec<Contest> {
     let scale = |iters: u32| if quick { iters / 4 } else { iters }.to_string();
     let raw = |name, unit, mode: &'static str| Contest {
         rows: vec![(name, unit)],
         run: Box::new(move |pair: &Pair| pair.raw(mode)),
     };
-    let own = |rows: &[(&'static str, &'static str)], args: &[&str], keys: &'static [&'static str]| {
-        let args: Vec<String> = args.iter().map(|&a| a.to_owned()).collect();
-        Contest {
-            rows: rows.to_vec(),
-            run: Box::new(move |pair: &Pair| softroce_figures(pair, &args, keys)),
-        }
-    };
-    let latency: &[&str] = &["latency.p50_us"];
-    let latencies: &[&str] = &["latency.p50_us", "latency.p99_us"];
+    let own =
+        |rows: &[(&'static str, &'static str)], args: &str, iters: &str, keys: &'static [&'static str]| {
+            let args: Vec<String> = args
+                .split_whitespace()
+                .chain(["--iters", iters])
+                .map(str::to_owned)
+                .collect();
+            Contest {
+                rows: rows.to_vec(),
+                run: Box::new(move |pair: &Pair| softroce_figures(pair, &args, keys)),
+            }
+        };
     let (lat, few, many) = (scale(40_000), scale(4_000), scale(2_000_000));
     let (medium, mid) = (scale(40_000), scale(200_000));
+    let half_trip = |name, args: &str| own(&[(name, "us")], args, &lat, &["latency.p50_us"]);
+    let stream = |name, args: &str, iters: &str| own(&[(name, "Gbit/s")], args, iters, &["gbit_per_s"]);
+    let rate = |name, args: &str| own(&[(name, "msg/s")], args, &many, &["messages_per_s"]);
+    let memory_poll = [
+        ("softroce WRITE 8 B, memory-poll", "us"),
+        ("softroce WRITE 8 B, memory-poll p99", "us"),
+    ];
     vec![
         raw("raw UDP spinning", "us", "spin"),
-        own(
-            &[("softroce SEND 8 B", "us")],
-            &["send", "lat", "--size", "8", "--iters", &lat],
-            latency,
+        half_trip("softroce SEND 8 B", "send lat --size 8"),
+        half_trip(
+            "softroce SEND 8 B, each completed",
+            "send lat --size 8 --completions",
         ),
-        own(
-            &[("softroce SEND 8 B, each completed", "us")],
-            &["send", "lat", "--size", "8", "--completions", "--iters", &lat],
-            latency,
-        ),
-        own(
-            &[("softroce WRITE 8 B, polled", "us")],
-            &["write", "lat", "--size", "8", "--iters", &lat],
-            latency,
-        ),
-        own(
-            &[("softroce UC SEND 8 B", "us")],
-            &["send", "lat", "--transport", "uc", "--size", "8", "--iters", &lat],
-            latency,
-        ),
-        own(
-            &[("softroce UD SEND 8 B", "us")],
-            &["send", "lat", "--transport", "ud", "--size", "8", "--iters", &lat],
-            latency,
-        ),
+        half_trip("softroce WRITE 8 B, polled", "write lat --size 8"),
+        half_trip("softroce UC SEND 8 B", "send lat --transport uc --size 8"),
+        half_trip("softroce UD SEND 8 B", "send lat --transport ud --size 8"),
         raw("raw UDP blocking", "us", "block"),
         own(
-            &[
-                ("softroce WRITE 8 B, memory-poll", "us"),
-                ("softroce WRITE 8 B, memory-poll p99", "us"),
-            ],
-            &["write", "lat", "--size", "8", "--memory-poll", "--iters", &lat],
-            latencies,
+            &memory_poll,
+            "write lat --size 8 --memory-poll",
+            &lat,
+            &["latency.p50_us", "latency.p99_us"],
         ),
-        own(
-            &[("softroce SEND 8 B, events", "us")],
-            &["send", "lat", "--size", "8", "--events", "--iters", &lat],
-            latency,
-        ),
+        half_trip("softroce SEND 8 B, events", "send lat --size 8 --events"),
         raw("raw UDP GSO stream", "Gbit/s", "stream"),
-        own(
-            &[("softroce SEND 1 MiB", "Gbit/s")],
-            &["send", "bw", "--size", "1048576", "--iters", &few],
-            &["gbit_per_s"],
-        ),
-        own(
-            &[("softroce WRITE 1 MiB", "Gbit/s")],
-            &["write", "bw", "--size", "1048576", "--iters", &few],
-            &["gbit_per_s"],
-        ),
-        own(
-            &[("softroce WRITE 64 KiB", "Gbit/s")],
-            &["write", "bw", "--size", "65536", "--iters", &medium],
-            &["gbit_per_s"],
-        ),
-        own(
-            &[("softroce READ 1 MiB", "Gbit/s")],
-            &["read", "bw", "--size", "1048576", "--iters", &few],
-            &["gbit_per_s"],
-        ),
+        stream("softroce SEND 1 MiB", "send bw --size 1048576", &few),
+        stream("softroce WRITE 1 MiB", "write bw --size 1048576", &few),
+        stream("softroce WRITE 64 KiB", "write bw --size 65536", &medium),
+        stream("softroce READ 1 MiB", "read bw --size 1048576", &few),
         raw("raw UDP 64 B staged", "msg/s", "staged"),
-        own(
-            &[("softroce SEND 64 B", "msg/s")],
-            &["send", "bw", "--size", "64", "--iters", &many],
-            &["messages_per_s"],
+        rate("softroce SEND 64 B", "send bw --size 64"),
+        rate("softroce WRITE 64 B", "write bw --size 64"),
+        stream("softroce WRITE 4 KiB", "write bw --size 4096", &mid),
+        stream("softroce SEND 4 KiB", "send bw --size 4096", &mid),
+        stream(
+            "softroce UC SEND 4 KiB",
+            "send bw --transport uc --size 4096",
+            &mid,
         ),
-        own(
-            &[("softroce WRITE 64 B", "msg/s")],
-            &["write", "bw", "--size", "64", "--iters", &many],
-            &["messages_per_s"],
-        ),
-        own(
-            &[("softroce WRITE 4 KiB", "Gbit/s")],
-            &["write", "bw", "--size", "4096", "--iters", &mid],
-            &["gbit_per_s"],
-        ),
-        own(
-            &[("softroce SEND 4 KiB", "Gbit/s")],
-            &["send", "bw", "--size", "4096", "--iters", &mid],
-            &["gbit_per_s"],
-        ),
-        own(
-            &[("softroce UC SEND 4 KiB", "Gbit/s")],
-            &[
-                "send",
-                "bw",
-                "--transport",
-                "uc",
-                "--size",
-                "4096",
-                "--iters",
-                &mid,
-            ],
-            &["gbit_per_s"],
-        ),
-        own(
-            &[("softroce UD SEND 4 KiB", "Gbit/s")],
-            &[
-                "send",
-                "bw",
-                "--transport",
-                "ud",
-                "--size",
-                "4096",
-                "--iters",
-                &mid,
-            ],
-            &["gbit_per_s"],
+        stream(
+            "softroce UD SEND 4 KiB",
+            "send bw --transport ud --size 4096",
+            &mid,
         ),
     ]
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use conformance::beds::{self, BedKind};
-use conformance::{Format, RunOptions};
+use conformance::{Format, Mode, RunOptions};
 
 use crate::progress::Progress;
 
@@ -26,6 +26,10 @@ pub struct Conformance {
     /// Only cases whose id or title contains this
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
+    /// Only cases that are made with this: verbs (and nothing else), faults (between two ends), raw (one end is played
+    /// packet by packet)
+    #[arg(long, value_name = "MODE")]
+    mode: Vec<Mode>,
     /// Print the cases and run none
     #[arg(long)]
     list: bool,
@@ -59,6 +63,7 @@ impl Conformance {
     fn report(self) -> Result<ExitCode> {
         let mut options = RunOptions {
             filter: self.filter,
+            modes: self.mode,
             format: self.format,
             capture: self.capture,
             seed: self.seed,

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use verbs_api::{
-    Buffer, CompletionChannel, CompletionQueue, Gid, MemoryRegion, Mtu, Notify, Payload, ProtectionDomain,
-    Provider, QueuePair, RKey, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge, SharedReceiveQueue, Wc,
-    WcStatus,
+    Buffer, CompletionChannel, CompletionQueue, Connection, Gid, MemoryRegion, Mtu, Notify, Payload,
+    ProtectionDomain, Provider, QueuePair, RKey, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge,
+    SharedReceiveQueue, Wc, WcStatus,
 };
 
 use crate::control::Control;
-use attributes::{QKEY, Target, address_vector, to_rtr, to_rts};
+use attributes::{QKEY, address_vector, connection};
 pub use service::{Kind, Service, Transport, check_transport};
 
 /// Sizes of an endpoint.
@@ -115,16 +115,16 @@ impl<P: Provider> Endpoint<P> {
         }
         let path_mtu =
             Mtu::from_bytes(remote.mtu.min(self.mtu.bytes())).context("the peer names an unknown MTU")?;
-        let target = |qpn| Target {
-            gid: Gid(remote.gid),
-            qpn,
-            path_mtu,
-            psn: remote.psn,
-        };
         let senders = self.qps.iter().zip(&remote.targets);
         for (qp, &qpn) in senders.chain(self.targets.iter().zip(&remote.qps)) {
-            qp.modify(&to_rtr(qp.qp_type(), &target(qpn)))?;
-            qp.modify(&to_rts(qp.qp_type(), self.psn))?;
+            let connection = Connection {
+                path_mtu,
+                sq_psn: self.psn,
+                rq_psn: remote.psn,
+                ..connection(qp.qp_type(), Gid(remote.gid), qpn)
+            };
+            qp.modify(&connection.to_rtr())?;
+            qp.modify(&connection.to_rts())?;
         }
         if self.service.transport == Transport::Ud {
             self.ah = Some(self.pd.create_ah(&address_vector(Gid(remote.gid)))?);

@@ -104,6 +104,22 @@ pub(crate) fn count(verb: &str, body: impl FnOnce() -> Result<c_int>) -> c_int {
     })
 }
 
+/// For calls that return 0, or -1 and `errno`.
+pub(crate) fn number_or_minus_one(verb: &str, body: impl FnOnce() -> Result<()>) -> c_int {
+    count(verb, || body().map(|()| 0))
+}
+
+/// For calls that return a number of bytes, or -1 and `errno`.
+pub(crate) fn size(verb: &str, body: impl FnOnce() -> Result<usize>) -> isize {
+    match guarded(verb, body) {
+        Ok(bytes) => bytes as isize,
+        Err(errno) => {
+            set_errno(errno);
+            -1
+        }
+    }
+}
+
 /// NULL where an object is needed.
 pub(crate) fn null(what: &str) -> Error {
     Error::invalid(format!("{what} is NULL"))

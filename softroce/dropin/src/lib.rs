@@ -31,6 +31,7 @@ mod post;
 mod qp;
 mod qp_ex;
 mod query;
+mod rsocket;
 mod spanning;
 mod srq;
 mod symbols;

@@ -18,6 +18,7 @@ use crate::import::*;
 use crate::memory::*;
 use crate::qp::*;
 use crate::query::*;
+use crate::rsocket::*;
 use crate::srq::*;
 use crate::texts::*;
 use crate::unsupported::*;
@@ -154,10 +155,10 @@ export! { "RDMACM_1.3": rdma_get_remote_ece, rdma_reject_ece, rdma_set_local_ece
 export! { "RDMACM_1.4": rdma_query_addrinfo, rdma_resolve_addrinfo, rdma_write_cm_event }
 
 // Sockets over RDMA.
-absent! { "RDMACM_1.0", unsupported_count:
-    raccept, rbind, rclose, rconnect, rfcntl, rgetpeername, rgetsockname, rgetsockopt, riomap, riounmap, riowrite, rlisten,
-    rpoll, rread, rreadv, rrecv, rrecvfrom, rrecvmsg, rselect, rsend, rsendmsg, rsendto, rsetsockopt, rshutdown, rsocket,
-    rwrite, rwritev,
+export! { "RDMACM_1.0":
+    raccept, rbind, rclose, rconnect, rfcntl, rgetpeername, rgetsockname, rgetsockopt, riomap, riounmap, riowrite,
+    rlisten, rpoll, rread, rreadv, rrecv, rrecvfrom, rrecvmsg, rselect, rsend, rsendmsg, rsendto, rsetsockopt,
+    rshutdown, rsocket, rwrite, rwritev,
 }
 
 absent! { "IBVERBS_1.12", unsupported_pointer: ibv_reg_dmabuf_mr }

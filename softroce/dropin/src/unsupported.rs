@@ -16,12 +16,6 @@ pub(crate) extern "C" fn unsupported_number() -> c_int {
     libc::EOPNOTSUPP
 }
 
-/// For functions that return a count or descriptor, or -1.
-pub(crate) extern "C" fn unsupported_count() -> isize {
-    set_errno(libc::EOPNOTSUPP);
-    -1
-}
-
 /// For functions that return nothing, or are asked to register or log something: nothing happens.
 pub(crate) extern "C" fn ignored() -> c_int {
     0

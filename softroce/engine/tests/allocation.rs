@@ -11,10 +11,7 @@ use verbs_api::{
     QpType, RKey, RecvWr, RemoteAddr, SendFlags, Sge, SqSigType,
 };
 
-#[path = "bench/counting.rs"]
-mod counting;
-
-use counting::allocations;
+use crate::counting::allocations;
 
 const BYTES: usize = 1 << 20;
 const MESSAGE: usize = 100_000;

@@ -1,19 +1,10 @@
 //! After set-up datagrams allocate nothing: neither sent, nor received, nor copied to the members of a group.
 
-#[path = "ud/bench.rs"]
-#[allow(dead_code)]
-mod bench;
-#[path = "bench/counting.rs"]
-mod counting;
-#[path = "bench/node.rs"]
-#[allow(dead_code)]
-mod node;
-
 use softroce_engine::{Acks, RxMeta, SendOperation, SendRequest, Time, TxBatch};
 use verbs_api::{Payload, QpType, RecvWr, SendFlags};
 
-use bench::{AREA, Bench, INBOX, QKEY, open};
-use counting::allocations;
+use crate::counting::allocations;
+use crate::ud::bench::{AREA, Bench, INBOX, QKEY, open};
 
 const GROUP: &str = "239.1.2.3";
 const MEMBERS: usize = 5;

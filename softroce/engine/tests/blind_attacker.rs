@@ -16,7 +16,6 @@
 //! protects when all else is known.
 //!
 //! One million packets of each kind; `SOFTROCE_LONG_TESTS=1` makes it ten.
-#![allow(clippy::unwrap_used)]
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -28,11 +27,7 @@ use roce_wire::{
 use softroce_engine::{Acks, RxMeta, SendOperation, Time};
 use verbs_api::{Access, ErrorKind, MwType, QpAttr, RemoteAddr, WcStatus};
 
-#[path = "bench/node.rs"]
-#[allow(dead_code)]
-mod node;
-
-use node::{BAD_RKEY, Connection, MEMORY_BYTES, Node};
+use crate::node::{BAD_RKEY, Connection, MEMORY_BYTES, Node};
 
 const PEER: &str = "10.0.0.2";
 const MTU_BYTES: usize = 1024;
@@ -114,7 +109,10 @@ impl Victim {
             }
             qpn
         });
-        node.write(TARGET_OFFSET, &node::pattern(MEMORY_BYTES - TARGET_OFFSET, 5));
+        node.write(
+            TARGET_OFFSET,
+            &crate::node::pattern(MEMORY_BYTES - TARGET_OFFSET, 5),
+        );
         let mut victim = Victim {
             node,
             now,

@@ -44,8 +44,10 @@
 #![forbid(unsafe_code)]
 
 mod connected;
+mod datagram;
 mod errors;
 mod family;
+mod front;
 mod handshake;
 mod link;
 mod mapping;
@@ -58,8 +60,10 @@ mod wait;
 pub mod window;
 
 pub use connected::{Ready, Shutdown};
+pub use datagram::DatagramSocket;
 pub use family::Family;
+pub use front::Patience;
 pub use mappings::MapFor;
 pub use options::Options;
-pub use stream::{Amount, OpenChannel, Patience, StreamSocket};
+pub use stream::{Amount, OpenChannel, StreamSocket};
 pub use wait::{LOOK_UP, Watch};

@@ -6,8 +6,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use verbs_api::{CmId, CmPortSpace, ConnectionManager, Object, Provider, Result};
@@ -15,17 +14,16 @@ use verbs_api::{CmId, CmPortSpace, ConnectionManager, Object, Provider, Result};
 use crate::connected::{Connected, Ready, Shutdown};
 use crate::errors::{Errno, error, not_connected, would_block};
 use crate::family::Family;
+use crate::front::{Behind, Front, Patience};
 use crate::handshake::{Attempt, Connecting, Request};
 use crate::options::Options;
-use crate::wait::{LOOK_UP, Wake, Watch};
+use crate::wait::{LOOK_UP, Watch};
 
 mod data;
 mod direct;
 
 pub use data::Amount;
 
-/// Before a thread sleeps it looks for so long: sleeping costs more than most answers take.
-const LOOKS: Duration = Duration::from_micros(20);
 /// Closing waits so long for data to arrive, when the program has not said how long.
 const LINGER: Duration = Duration::from_secs(10);
 
@@ -35,19 +33,8 @@ pub type OpenChannel<M> = Arc<dyn Fn() -> Result<M> + Send + Sync>;
 /// A stream socket; see the [crate's documentation](crate).
 pub struct StreamSocket<M: ConnectionManager> {
     open: OpenChannel<M>,
-    wake: Wake,
     family: Family,
-    is_nonblocking: AtomicBool,
-    inner: Mutex<Inner<M>>,
-}
-
-/// Whether a call may wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
-    /// As the socket is set.
-    OfSocket,
-    /// In no case (`MSG_DONTWAIT`).
-    None,
+    front: Front<Inner<M>>,
 }
 
 struct Inner<M: ConnectionManager> {
@@ -75,8 +62,9 @@ impl<M: ConnectionManager> fmt::Debug for StreamSocket<M> {
     }
 }
 
-impl<M: ConnectionManager> Inner<M> {
-    /// Take in what has happened. True when there was something.
+impl<M: ConnectionManager> Behind for Inner<M> {
+    type M = M;
+
     fn pump(&mut self) -> Result<bool> {
         let cm = self.cm.clone();
         match &mut self.role {
@@ -96,28 +84,6 @@ impl<M: ConnectionManager> Inner<M> {
         }
     }
 
-    fn go_on_connecting(&mut self, cm: &M) -> Result<bool> {
-        let mut found = false;
-        while matches!(self.role, Role::Connecting(_))
-            && let Some(event) = cm.wait(Some(Duration::ZERO))?
-        {
-            found = true;
-            let Role::Connecting(connecting) = std::mem::replace(&mut self.role, Role::Fresh) else {
-                return Ok(true);
-            };
-            match connecting.handle(event) {
-                Attempt::GoesOn(connecting) => self.role = Role::Connecting(connecting),
-                Attempt::Done(connected) => self.role = Role::Connected(connected),
-                Attempt::Failed(error) => {
-                    tracing::info!(%error, "a socket does not connect");
-                    self.failure = Some(Errno::from_raw(error.errno()));
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    /// Prepare to sleep; true when something has happened meanwhile.
     fn arm(&mut self) -> Result<bool> {
         let cm = self.cm.clone();
         match &mut self.role {
@@ -138,6 +104,40 @@ impl<M: ConnectionManager> Inner<M> {
             Role::Connected(connected) => vec![connected.channel()],
             _ => Vec::new(),
         }
+    }
+
+    fn look_at_peer(&mut self, now: Instant) -> Result<()> {
+        match &mut self.role {
+            Role::Connected(connected) => connected.look_at_peer(now),
+            _ => Ok(()),
+        }
+    }
+
+    fn cm(&self) -> &Arc<M> {
+        &self.cm
+    }
+}
+
+impl<M: ConnectionManager> Inner<M> {
+    fn go_on_connecting(&mut self, cm: &M) -> Result<bool> {
+        let mut found = false;
+        while matches!(self.role, Role::Connecting(_))
+            && let Some(event) = cm.wait(Some(Duration::ZERO))?
+        {
+            found = true;
+            let Role::Connecting(connecting) = std::mem::replace(&mut self.role, Role::Fresh) else {
+                return Ok(true);
+            };
+            match connecting.handle(event) {
+                Attempt::GoesOn(connecting) => self.role = Role::Connecting(connecting),
+                Attempt::Done(connected) => self.role = Role::Connected(connected),
+                Attempt::Failed(error) => {
+                    tracing::info!(%error, "a socket does not connect");
+                    self.failure = Some(Errno::from_raw(error.errno()));
+                }
+            }
+        }
+        Ok(found)
     }
 
     fn ready(&self) -> Ready {
@@ -200,36 +200,33 @@ impl<M: ConnectionManager> StreamSocket<M> {
     ) -> Result<Self> {
         Ok(StreamSocket {
             open: open.clone(),
-            wake: Wake::new()?,
             family,
-            is_nonblocking: AtomicBool::new(false),
-            inner: Mutex::new(Inner {
+            front: Front::new(Inner {
                 cm,
                 options,
                 role,
                 failure: None,
-            }),
+            })?,
         })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<M>> {
-        // Whoever panicked left accounts that are checked at each use.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.front.lock()
     }
 
     /// A descriptor that is the socket's own, for as long as it lives.
     pub fn number(&self) -> RawFd {
-        self.wake.number()
+        self.front.number()
     }
 
     /// Let no call wait (`O_NONBLOCK`).
     pub fn set_nonblocking(&self, nonblocking: bool) {
-        self.is_nonblocking.store(nonblocking, Ordering::Relaxed);
+        self.front.set_nonblocking(nonblocking);
     }
 
     /// Whether no call waits.
     pub fn is_nonblocking(&self) -> bool {
-        self.is_nonblocking.load(Ordering::Relaxed)
+        self.front.is_nonblocking()
     }
 
     /// Its options now.
@@ -289,7 +286,7 @@ impl<M: ConnectionManager> StreamSocket<M> {
     /// The next connection to a listening socket, and its peer. Options are inherited.
     pub fn accept(&self) -> Result<(Self, SocketAddr)> {
         loop {
-            let (request, options) = self.until(Patience::OfSocket, |inner| {
+            let (request, options) = self.front.until(Patience::OfSocket, |inner| {
                 let options = inner.options;
                 match &mut inner.role {
                     Role::Listening { waiting, .. } => Ok(waiting.take().map(|request| (request, options))),
@@ -319,7 +316,7 @@ impl<M: ConnectionManager> StreamSocket<M> {
     pub fn connect(&self, to: SocketAddr) -> Result<()> {
         let to = self.family.inner(to)?;
         self.start_to_connect(to)?;
-        let outcome = self.until(Patience::OfSocket, |inner| {
+        let outcome = self.front.until(Patience::OfSocket, |inner| {
             match (&inner.role, inner.failure.take()) {
                 (Role::Connected(_), _) => Ok(Some(())),
                 (_, Some(errno)) => Err(error(errno, format!("{to} does not accept: {errno}"))),
@@ -386,14 +383,14 @@ impl<M: ConnectionManager> StreamSocket<M> {
     /// Close one way or both.
     pub fn shut_down(&self, how: Shutdown) -> Result<()> {
         self.lock().connected()?.shut_down(how)?;
-        self.wake.all();
+        self.front.wake_all();
         Ok(())
     }
 
     /// What it is ready for now.
     pub fn ready(&self) -> Result<Ready> {
         let mut inner = self.lock();
-        self.pump(&mut inner)?;
+        self.front.pump(&mut inner)?;
         Ok(inner.ready())
     }
 
@@ -401,19 +398,14 @@ impl<M: ConnectionManager> StreamSocket<M> {
     /// [`look_at_peer`](Self::look_at_peer).
     pub fn watch(&self) -> Result<(Ready, Watch<'_, M>)> {
         let mut inner = self.lock();
-        if inner.arm()? {
-            self.wake.all();
-        }
-        let watch = self.wake.watch(&inner.cm, inner.channels());
+        self.front.arm(&mut inner)?;
+        let watch = self.front.watch(&mut inner);
         Ok((inner.ready(), watch))
     }
 
     /// Make a peer answer of which nothing was heard for a while: one that is dead shows up as an error.
     pub fn look_at_peer(&self) -> Result<()> {
-        match &mut self.lock().role {
-            Role::Connected(connected) => connected.look_at_peer(Instant::now()),
-            _ => Ok(()),
-        }
+        self.front.look_at_peer()
     }
 
     /// End it: what was sent still arrives (but see `SO_LINGER`); calls that wait fail.
@@ -432,19 +424,21 @@ impl<M: ConnectionManager> StreamSocket<M> {
             Role::Connecting(connecting) => drop(connecting),
         }
         drop(inner);
-        self.wake.all();
+        self.front.wake_all();
     }
 
     fn wait_for_arrival(&self, until: Instant) {
         loop {
             let watch = {
                 let mut inner = self.lock();
-                let Ok(_) = inner.arm() else { return };
+                let Ok(()) = self.front.arm(&mut inner) else {
+                    return;
+                };
                 match &inner.role {
                     Role::Connected(connected) if !connected.has_arrived() => {}
                     _ => return,
                 }
-                self.wake.watch(&inner.cm, inner.channels())
+                self.front.watch(&mut inner)
             };
             let left = until.saturating_duration_since(Instant::now());
             // A signal does not end it: the program could not say what became of its data.

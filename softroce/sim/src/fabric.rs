@@ -6,8 +6,10 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use softroce::{Clock, Fabric, FabricCounters};
-use softroce_engine::{PortConfig, RxMeta, TxBatch};
+use softroce::faults::Mishaps;
+use softroce::{Clock, Fabric, FabricCounters, Faults};
+use softroce_engine::{PortConfig, RxMeta, Time, TxBatch};
+use softroce_faults::{Event, Numbers};
 use verbs_api::{Error, Gid, GidEntry, GidType, Mtu, PortState, Result};
 
 use crate::clock::VirtualClock;
@@ -17,14 +19,17 @@ use crate::network::Network;
 const ROUND: usize = 64;
 
 /// What can be changed about a device's port while it runs.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) config: PortConfig,
     pub(crate) changed: bool,
+    faults: Arc<Faults>,
+    /// What fault rules have made of it.
+    mishaps: Mishaps,
 }
 
 impl Port {
-    pub(crate) fn new(address: IpAddr, active_mtu: Mtu) -> Self {
+    pub(crate) fn new(address: IpAddr, active_mtu: Mtu, faults: Arc<Faults>) -> Self {
         let gid = GidEntry {
             gid: Gid::from(address),
             index: 0,
@@ -39,7 +44,14 @@ impl Port {
                 gids: vec![gid],
             },
             changed: false,
+            faults,
+            mishaps: Mishaps::default(),
         }
+    }
+
+    /// When a fault rule does something to the device next.
+    pub(crate) fn next_mishap(&self) -> Option<Time> {
+        self.mishaps.next_ns(&self.faults).map(Time::from_nanos)
     }
 }
 
@@ -75,20 +87,29 @@ impl SimFabric {
 impl Fabric for SimFabric {
     fn send(&mut self, batch: &mut TxBatch) {
         let now = self.clock.now();
+        let is_down = self.port.lock().mishaps.is_down();
         let mut network = self.network.lock();
         for packet in batch.packets() {
             self.counters.sent_datagrams += 1;
             self.counters.sent_bytes += u64::from(packet.len);
-            network.send(now, self.index, &packet.path, batch.bytes(packet));
+            match is_down {
+                true => network.counters.lost += 1,
+                false => network.send(now, self.index, &packet.path, batch.bytes(packet)),
+            }
         }
     }
 
     fn recv(&mut self, sink: &mut dyn FnMut(&RxMeta, &[u8])) -> usize {
+        let is_down = self.port.lock().mishaps.is_down();
         for round in 0..ROUND {
             // The lock is not held while the engine works.
             let Some(datagram) = self.network.lock().inboxes[self.index].pop() else {
                 return round;
             };
+            if is_down {
+                self.network.lock().counters.lost += 1;
+                continue;
+            }
             self.counters.received_datagrams += 1;
             self.counters.received_bytes += datagram.bytes.len() as u64;
             sink(&datagram.meta, &datagram.bytes);
@@ -119,11 +140,20 @@ impl Fabric for SimFabric {
     fn port(&mut self) -> PortConfig {
         let mut port = self.port.lock();
         port.changed = false;
-        port.config.clone()
+        let faults = port.faults.clone();
+        port.mishaps.hear(&faults);
+        let mut config = port.config.clone();
+        port.mishaps.apply(&mut config);
+        config
     }
 
     fn port_changed(&mut self) -> bool {
-        self.port.lock().changed
+        let port = self.port.lock();
+        port.changed || port.next_mishap().is_some_and(|due| due <= self.clock.now())
+    }
+
+    fn disturbance(&mut self) -> Option<(Event, Numbers)> {
+        self.port.lock().mishaps.disturbance()
     }
 
     fn qpn_slice(&self) -> Range<u32> {

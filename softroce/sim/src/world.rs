@@ -96,7 +96,7 @@ impl World {
     /// A new device with one GID and a path MTU up to 4096. Devices are numbered from 0 in the order of their making.
     pub fn add_device(&mut self, name: &str, address: IpAddr) -> Device {
         let index = self.network.lock().attach(address);
-        let port = Arc::new(Mutex::new(Port::new(address, Mtu::Mtu4096)));
+        let port = Arc::new(Mutex::new(Port::new(address, Mtu::Mtu4096, self.faults.clone())));
         let fabric = SimFabric::new(
             self.network.clone(),
             port.clone(),
@@ -133,7 +133,11 @@ impl World {
         self.settle();
         let now = self.now();
         let timers = self.devices.iter().filter_map(Device::next_timeout);
-        let next = timers.chain(self.network.lock().next_arrival()).min();
+        let mishaps = self.ports.iter().filter_map(|port| port.lock().next_mishap());
+        let next = timers
+            .chain(mishaps)
+            .chain(self.network.lock().next_arrival())
+            .min();
         let Some(next) = next else {
             self.clock.move_to(until);
             return Activity::Dead;
@@ -210,7 +214,7 @@ impl World {
     }
 
     /// Have these fault rules at work from now on, or none: about packets where they are sent and where they arrive, about
-    /// verbs calls and about completions, of all devices together. Times are virtual.
+    /// verbs calls and about completions, of all devices together. Events happen to every device. Times are virtual.
     pub fn set_faults(&mut self, rules: Option<Rules>) {
         match rules {
             Some(rules) => self.faults.load(rules),

@@ -1,102 +1,16 @@
 //! What the counters say of injected faults is what was injected, for every kind of rule.
 
-use std::net::{IpAddr, Ipv4Addr};
-
-use softroce::Softroce;
 use softroce_engine::Counters;
 use softroce_sim::{Rules, World};
-use verbs_api::{
-    Access, AddressVector, Buffer, CompletionQueue, Context, CqInit, MemoryRegion, Mtu, ProtectionDomain,
-    Provider, QpAttr, QpInit, QpState, QueuePair, RecvWr, RemoteAddr, SendOp, SendWr, Sge, Wc, WcStatus,
-};
+use verbs_api::{QpState, QueuePair, RecvWr, SendOp, SendWr, WcStatus};
 
-type Qp = <Softroce as Provider>::Qp;
-type Cq = <Softroce as Provider>::Cq;
-type Mr = <Softroce as Provider>::Mr;
+use crate::pair::{Cq, Pair, SECOND, completion};
 
-const SECOND: u64 = 1_000_000_000;
-const LENGTH: usize = 8192;
-
-struct End {
-    qp: Qp,
-    cq: Cq,
-    mr: Mr,
-    gid: verbs_api::Gid,
-    _buffer: Buffer,
-}
-
-struct Pair {
-    world: World,
-    left: End,
-    right: End,
-}
-
-fn end(provider: &Softroce, name: &str) -> End {
-    let context = provider.open(name).expect("the device is there");
-    let gid = context.query_gid(1, 0).expect("it has a GID").gid;
-    let pd = context.alloc_pd().expect("a domain");
-    let cq = context.create_cq(&CqInit::new(64)).expect("a completion queue");
-    let qp = pd.create_qp(&QpInit::rc(&cq)).expect("a queue pair");
-    let buffer = Buffer::new(LENGTH);
-    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-    let mr = pd.reg_mr(&buffer, access).expect("a region");
-    End {
-        qp,
-        cq,
-        mr,
-        gid,
-        _buffer: buffer,
-    }
-}
-
-fn connect(own: &End, peer: &End) {
-    let modify = |attr: QpAttr| own.qp.modify(&attr).expect("a legal transition");
-    modify(QpAttr {
-        state: Some(QpState::Init),
-        pkey_index: Some(0),
-        port: Some(1),
-        access: Some(Access::REMOTE_WRITE | Access::REMOTE_READ),
-        ..QpAttr::default()
-    });
-    modify(QpAttr {
-        state: Some(QpState::Rtr),
-        av: Some(AddressVector {
-            dgid: Some(peer.gid),
-            port: 1,
-            hop_limit: 64,
-            ..AddressVector::default()
-        }),
-        path_mtu: Some(Mtu::Mtu1024),
-        dest_qpn: Some(peer.qp.qpn()),
-        rq_psn: Some(100),
-        max_dest_rd_atomic: Some(4),
-        min_rnr_timer: Some(1),
-        ..QpAttr::default()
-    });
-    modify(QpAttr {
-        state: Some(QpState::Rts),
-        timeout: Some(12),
-        retry_cnt: Some(7),
-        rnr_retry: Some(7),
-        sq_psn: Some(100),
-        max_rd_atomic: Some(4),
-        ..QpAttr::default()
-    });
-}
+mod events;
 
 impl Pair {
     fn new() -> Pair {
-        let mut world = World::new(5);
-        let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
-        let devices = vec![
-            world.add_device("sim0", address(1)),
-            world.add_device("sim1", address(2)),
-        ];
-        let provider = Softroce::from_devices(devices);
-        let (left, right) = (end(&provider, "sim0"), end(&provider, "sim1"));
-        connect(&left, &right);
-        connect(&right, &left);
-        Pair { world, left, right }
+        Pair::in_world(5)
     }
 
     /// By one rule about packets.
@@ -117,20 +31,7 @@ impl Pair {
     }
 
     fn write_one(&mut self, length: usize) -> WcStatus {
-        let sges = [Sge {
-            addr: self.left.mr.addr(),
-            length: length as u32,
-            lkey: self.left.mr.lkey(),
-        }];
-        let remote = RemoteAddr {
-            addr: self.right.mr.addr(),
-            rkey: self.right.mr.rkey(),
-        };
-        let op = SendOp::Write { remote, imm: None };
-        self.left
-            .qp
-            .post_send(&[SendWr::new(1, op, &sges)])
-            .expect("a post");
+        self.post_write(length);
         wait(&mut self.world, &self.left.cq)
     }
 
@@ -144,11 +45,7 @@ impl Pair {
 }
 
 fn wait(world: &mut World, cq: &Cq) -> WcStatus {
-    let mut wc = [Wc::default()];
-    world
-        .run_until(100 * SECOND, || cq.poll(&mut wc).expect("a poll") == 1)
-        .expect("a completion");
-    wc[0].status
+    completion(world, cq).expect("a completion").status
 }
 
 const LEFT: usize = 0;
@@ -345,11 +242,7 @@ fn a_receive_that_is_made_to_fail_is_refused_to_the_peer() {
     ] {
         let mut pair = Pair::new();
         pair.load(&format!("[[completion]]\nof = \"receive\"\nstatus = \"{word}\""));
-        let into = [Sge {
-            addr: pair.right.mr.addr(),
-            length: 64,
-            lkey: pair.right.mr.lkey(),
-        }];
+        let into = pair.right.sge(64);
         pair.right
             .qp
             .post_recv(&[RecvWr {
@@ -357,11 +250,7 @@ fn a_receive_that_is_made_to_fail_is_refused_to_the_peer() {
                 sges: &into,
             }])
             .unwrap();
-        let from = [Sge {
-            addr: pair.left.mr.addr(),
-            length: 8,
-            lkey: pair.left.mr.lkey(),
-        }];
+        let from = pair.left.sge(8);
         let send = SendWr::new(1, SendOp::Send { imm: None }, &from);
         pair.left.qp.post_send(&[send]).unwrap();
         assert_eq!(wait(&mut pair.world, &pair.left.cq), there, "{word}");
@@ -374,15 +263,7 @@ fn a_receive_that_is_made_to_fail_is_refused_to_the_peer() {
 fn a_call_that_is_made_to_fail_does_nothing_and_a_list_is_posted_up_to_it() {
     let mut pair = Pair::new();
     pair.load("[[verb]]\ncall = \"post_send\"\nnth = 3\nerrno = \"ENOMEM\"");
-    let sges = [Sge {
-        addr: pair.left.mr.addr(),
-        length: 8,
-        lkey: pair.left.mr.lkey(),
-    }];
-    let remote = RemoteAddr {
-        addr: pair.right.mr.addr(),
-        rkey: pair.right.mr.rkey(),
-    };
+    let (sges, remote) = (pair.left.sge(8), pair.right.remote());
     let write = |id| SendWr::new(id, SendOp::Write { remote, imm: None }, &sges);
     let refused = pair
         .left

@@ -122,7 +122,7 @@ fn a_hundred_thousand_messages_of_all_kinds_arrive_once_and_exactly_at_20_percen
 }
 
 /// Virtual time makes the table exact. After a change of the protocol that is meant,
-/// `SOFTROCE_SNAPSHOT=1 cargo test -p softroce-sim --test losses` writes it anew.
+/// `SOFTROCE_SNAPSHOT=1 cargo test -p softroce-sim losses` writes it anew.
 #[test]
 fn throughput_against_loss_and_window_is_as_in_the_table() {
     let windows = [1, 4, 16, 64];

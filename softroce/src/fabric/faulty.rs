@@ -4,37 +4,25 @@
 //! it. While no rules are loaded it passes everything on, trains included. With rules every packet is judged by itself;
 //! those that pass as they are still travel in trains.
 
-use std::collections::VecDeque;
-use std::net::IpAddr;
-use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use roce_wire::cm::ServiceId;
 use roce_wire::icrc::{self, Flow};
 use roce_wire::{BTH_LEN, ICRC_LEN, ROCE_V2_PORT};
 use softroce_engine::{Path, PortConfig, RxMeta, TxBatch};
 use softroce_faults::{Direction, Event, Held, Judgement, Numbers, Parcel, Passage, Way};
-use verbs_api::{Error, PortState, Result};
+use verbs_api::{Error, Result};
 
-use super::{Fabric, FabricCounters};
+use super::Fabric;
+use super::forward::forward;
 use crate::clock::monotonic_ns;
-use crate::faults::{Faults, Heard};
+use crate::faults::{Faults, Mishaps};
 use crate::os::TimerFd;
 
 /// Room for what passes as it is: as much as a device sends at a time.
 const BATCH_BYTES: usize = 1 << 16;
 const BATCH_PACKETS: usize = 256;
-/// Things that happened to the device and that it has not been told of yet, at most.
-const DISTURBANCES_MAX: usize = 64;
-
-/// What rules have made of the port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct PortFaults {
-    is_down: bool,
-    has_no_gids: bool,
-}
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -51,9 +39,7 @@ pub struct Faulty<F> {
     /// What passes as it is, until it is sent; made with the first rules.
     passing: Option<TxBatch>,
     parcels: Vec<Parcel>,
-    port: PortFaults,
-    heard: Heard,
-    disturbances: VecDeque<(Event, Numbers)>,
+    mishaps: Mishaps,
 }
 
 impl<F: Fabric> Faulty<F> {
@@ -73,9 +59,7 @@ impl<F: Fabric> Faulty<F> {
             inbound: Held::default(),
             passing: None,
             parcels: Vec::new(),
-            port: PortFaults::default(),
-            heard: Heard::default(),
-            disturbances: VecDeque::new(),
+            mishaps: Mishaps::default(),
         };
         faulty.set_timer();
         Ok(faulty)
@@ -84,12 +68,15 @@ impl<F: Fabric> Faulty<F> {
     /// Whether packets pass as if this were not here.
     #[inline]
     fn is_idle(&self) -> bool {
-        !self.faults.is_loaded() && !self.port.is_down && self.outbound.is_empty() && self.inbound.is_empty()
+        !self.faults.is_loaded()
+            && !self.mishaps.is_down()
+            && self.outbound.is_empty()
+            && self.inbound.is_empty()
     }
 
     fn set_timer(&mut self) {
         let held = [self.outbound.deadline_ns(), self.inbound.deadline_ns()];
-        let event = self.faults.next_event_ns(&self.heard);
+        let event = self.mishaps.next_ns(&self.faults);
         let next_ns = held.into_iter().flatten().chain(event).min();
         if next_ns == self.wakes_ns {
             return;
@@ -106,7 +93,7 @@ impl<F: Fabric> Faulty<F> {
             let packet = batch.packets()[at];
             let way = way_out(&packet.path);
             seal(&way, batch.run_mut(at, 1));
-            if self.port.is_down {
+            if self.mishaps.is_down() {
                 continue;
             }
             let bytes = batch.bytes(&packet);
@@ -172,7 +159,7 @@ impl<F: Fabric> Faulty<F> {
 
     fn send_due(&mut self, now_ns: u64) {
         while let Some((parcel, ())) = self.outbound.pop_due(now_ns) {
-            if !self.port.is_down {
+            if !self.mishaps.is_down() {
                 self.send_as_it_is(&parcel);
             }
         }
@@ -187,7 +174,7 @@ impl<F: Fabric> Faulty<F> {
         }
         self.send_due(now_ns);
         let (faults, held, parcels) = (&self.faults, &mut self.inbound, &mut self.parcels);
-        let is_down = self.port.is_down;
+        let is_down = self.mishaps.is_down();
         let mut arrived = Arrived { sink, count: 0 };
         arrived.due(held, now_ns);
         self.inner.recv(&mut |meta, bytes| {
@@ -232,27 +219,6 @@ impl<F: Fabric> Faulty<F> {
         let count = arrived.count;
         self.set_timer();
         count
-    }
-
-    /// Let what has happened to the device happen.
-    fn hear(&mut self) {
-        loop {
-            match self.faults.next_event(&mut self.heard) {
-                Err(()) => self.port = PortFaults::default(),
-                Ok(None) => return,
-                Ok(Some((event, qpn))) => match event {
-                    Event::PortDown => self.port.is_down = true,
-                    Event::PortUp => self.port.is_down = false,
-                    Event::GidsGone => self.port.has_no_gids = true,
-                    Event::GidsBack => self.port.has_no_gids = false,
-                    Event::QpFatal | Event::DeviceFatal => {
-                        if self.disturbances.len() < DISTURBANCES_MAX {
-                            self.disturbances.push_back((event, qpn));
-                        }
-                    }
-                },
-            }
-        }
     }
 }
 
@@ -308,10 +274,6 @@ impl<F: Fabric> Fabric for Faulty<F> {
         }
     }
 
-    fn send_as_it_is(&mut self, path: &Path, datagram: &[u8]) {
-        self.inner.send_as_it_is(path, datagram);
-    }
-
     fn recv(&mut self, sink: &mut dyn FnMut(&RxMeta, &[u8])) -> usize {
         match self.is_idle() {
             true => self.inner.recv(sink),
@@ -325,83 +287,37 @@ impl<F: Fabric> Fabric for Faulty<F> {
         fds
     }
 
-    fn counters(&self) -> FabricCounters {
-        self.inner.counters()
-    }
-
-    fn receive_pressure(&mut self) -> bool {
-        self.inner.receive_pressure()
-    }
-
-    fn unread_bytes(&mut self) -> u64 {
-        self.inner.unread_bytes()
-    }
-
-    fn receive_buffer_bytes(&self) -> u32 {
-        self.inner.receive_buffer_bytes()
-    }
-
     fn port(&mut self) -> PortConfig {
-        self.hear();
+        self.mishaps.hear(&self.faults);
         self.set_timer();
         let mut port = self.inner.port();
-        if self.port.is_down {
-            port.state = PortState::Down;
-        }
-        if self.port.has_no_gids {
-            port.gids.clear();
-        }
+        self.mishaps.apply(&mut port);
         port
     }
 
     fn port_changed(&mut self) -> bool {
         let is_late = self
-            .faults
-            .next_event_ns(&self.heard)
+            .mishaps
+            .next_ns(&self.faults)
             .is_some_and(|due_ns| due_ns <= monotonic_ns());
         is_late || self.inner.port_changed()
     }
 
     fn disturbance(&mut self) -> Option<(Event, Numbers)> {
-        self.disturbances.pop_front()
+        self.mishaps.disturbance()
     }
 
     fn judges_packets(&self) -> bool {
         true
     }
 
-    fn qpn_slice(&self) -> Range<u32> {
-        self.inner.qpn_slice()
-    }
-
-    fn join(&mut self, group: IpAddr) -> Result<()> {
-        self.inner.join(group)
-    }
-
-    fn leave(&mut self, group: IpAddr) -> Result<()> {
-        self.inner.leave(group)
-    }
-
-    fn has_multicast(&self) -> bool {
-        self.inner.has_multicast()
-    }
-
-    fn claim_service(&mut self, service: ServiceId) -> Result<()> {
-        self.inner.claim_service(service)
-    }
-
-    fn release_service(&mut self, service: ServiceId) {
-        self.inner.release_service(service);
-    }
-
-    fn report_header_fields(&mut self) {
-        self.inner.report_header_fields();
-    }
-
     fn close_in_child(&mut self) {
         self.inner.close_in_child();
         self.timer = None;
     }
+
+    forward!(inner: send_as_it_is, counters, receive_pressure, unread_bytes, receive_buffer_bytes);
+    forward!(inner: qpn_slice, multicast, services, report_header_fields);
 }
 
 #[cfg(all(test, not(loom)))]

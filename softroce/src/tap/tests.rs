@@ -1,12 +1,15 @@
 use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::os::fd::RawFd;
 
 use roce_wire::icrc::{Flow, Verdict, seal};
+use roce_wire::ip::Ip;
 use roce_wire::pcap::Reader;
-use softroce_engine::{Path, Time};
+use softroce_engine::{Path, PortConfig, Time};
 
 use super::*;
-use roce_wire::ip::Ip;
-use std::net::IpAddr;
+use crate::fabric::FabricCounters;
 
 /// A clock that stands still.
 struct Still;

@@ -15,10 +15,7 @@ const BYTES: usize = 4096;
 /// In front of what a datagram brings.
 const GRH_BYTES: usize = 40;
 
-#[path = "../support/fabric.rs"]
-#[allow(unused)]
-mod fabric;
-pub use fabric::fresh_address;
+pub use crate::support::fresh_address;
 
 /// A provider with an event channel.
 pub struct Side {

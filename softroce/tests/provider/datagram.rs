@@ -8,7 +8,7 @@ use verbs_api::{
     SendOp, SendWr, WcFlags,
 };
 
-use crate::pair::{End, open};
+use super::pair::{End, open};
 
 const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;

@@ -9,7 +9,7 @@ use verbs_api::{
     QpState, QueuePair, Wc,
 };
 
-use crate::pair::{End, join, open, over_udp};
+use super::pair::{End, join, open, over_udp};
 
 const SECONDS: Option<Duration> = Some(Duration::from_secs(10));
 

@@ -10,7 +10,7 @@ use verbs_api::{
     QueuePair, RecvWr, SharedReceiveQueue, SrqInit,
 };
 
-use crate::pair::{End, join, open};
+use super::pair::{End, join, open};
 
 const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;

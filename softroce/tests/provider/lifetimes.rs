@@ -6,7 +6,7 @@ use verbs_api::{
     ProtectionDomain, Provider, QpInit, QpState, QpType, QueuePair, Rereg, Result, SrqInit,
 };
 
-use crate::pair::{End, fresh_address, open, over_udp};
+use super::pair::{End, fresh_address, open, over_udp};
 
 const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;

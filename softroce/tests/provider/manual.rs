@@ -3,8 +3,8 @@
 use softroce::Softroce;
 use verbs_api::{CompletionQueue, Context, Provider, QueuePair, SendOp, Wc, WcOpcode, WcStatus};
 
-use crate::pair::{End, connected, pattern};
-use crate::wire::devices;
+use super::pair::{End, connected, pattern};
+use super::wire::devices;
 
 fn poll(end: &End) -> Vec<Wc> {
     let mut wcs = [Wc::default(); 16];

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use softroce::{Channel, Context, Cq, Mr, Options, Pd, Qp, Softroce};
 use verbs_api::{
-    Access, AddressVector, Buffer, CompletionQueue, Context as _, CqInit, Gid, MemoryRegion, Mtu,
-    ProtectionDomain, Provider, QpAttr, QpInit, QpState, QueuePair, RecvWr, RemoteAddr, SendOp, SendWr, Sge,
-    Wc, WcStatus,
+    Access, AddressVector, Buffer, CompletionQueue, Connection, Context as _, CqInit, Gid, MemoryRegion,
+    ProtectionDomain, Provider, QpInit, QpType, QueuePair, RecvWr, RemoteAddr, SendOp, SendWr, Sge, Wc,
+    WcStatus,
 };
 
 /// An address that no other test of this machine uses now, most likely.
@@ -96,42 +96,19 @@ impl End {
     }
 
     pub fn connect(&self, peer_gid: Gid, peer_qpn: u32) {
-        self.qp
-            .modify(&QpAttr {
-                state: Some(QpState::Init),
-                pkey_index: Some(0),
-                port: Some(1),
-                access: Some(Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC),
-                ..QpAttr::default()
-            })
-            .unwrap();
-        self.qp
-            .modify(&QpAttr {
-                state: Some(QpState::Rtr),
-                av: Some(AddressVector {
-                    dgid: Some(peer_gid),
-                    port: 1,
-                    ..AddressVector::default()
-                }),
-                path_mtu: Some(Mtu::Mtu1024),
-                dest_qpn: Some(peer_qpn),
-                rq_psn: Some(0),
-                max_dest_rd_atomic: Some(16),
-                min_rnr_timer: Some(1),
-                ..QpAttr::default()
-            })
-            .unwrap();
-        self.qp
-            .modify(&QpAttr {
-                state: Some(QpState::Rts),
-                sq_psn: Some(0),
-                timeout: Some(14),
-                retry_cnt: Some(7),
-                rnr_retry: Some(7),
-                max_rd_atomic: Some(16),
-                ..QpAttr::default()
-            })
-            .unwrap();
+        let to_peer = AddressVector {
+            dgid: Some(peer_gid),
+            port: 1,
+            ..AddressVector::default()
+        };
+        let connection = Connection {
+            access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
+            min_rnr_timer: 1,
+            max_rd_atomic: 16,
+            max_dest_rd_atomic: 16,
+            ..Connection::new(QpType::Rc, to_peer, peer_qpn)
+        };
+        connection.make(&self.qp).unwrap();
     }
 
     pub fn recv(&self, wr_id: u64, offset: usize, length: usize) {

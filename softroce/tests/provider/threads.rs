@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use softroce::{Options, ProgressMode, Softroce};
 use verbs_api::{CompletionQueue, Context as _, CqInit, Object, ProtectionDomain, Provider, QpInit, Wc};
 
-use crate::pair::{End, connected, fresh_address, open, over_udp};
+use super::pair::{End, connected, fresh_address, open, over_udp};
 
 #[test]
 fn spinning_pollers_do_not_hold_up_a_thread_that_creates_queue_pairs() {

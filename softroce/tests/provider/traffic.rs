@@ -5,7 +5,7 @@ use verbs_api::{
     CompletionQueue, QpAttr, QpState, QueuePair, RecvWr, SendOp, SendWr, Wc, WcFlags, WcOpcode, WcStatus,
 };
 
-use crate::pair::{End, over_udp, pattern};
+use super::pair::{End, over_udp, pattern};
 
 #[test]
 fn messages_of_all_sizes_arrive_whole_both_ways() {
@@ -112,7 +112,7 @@ fn a_bad_request_in_a_list_is_named_and_earlier_ones_go() {
 
 #[test]
 fn a_queue_pair_talks_to_itself() {
-    let end = End::new(crate::pair::open(), None);
+    let end = End::new(super::pair::open(), None);
     end.connect(end.gid(), end.qp.qpn());
     end.buffer.write(0, b"to myself");
     end.recv(1, 1000, 100);

@@ -12,7 +12,7 @@ use verbs_api::{
     SrqInit,
 };
 
-use crate::pair::{End, fresh_address, open};
+use super::pair::{End, fresh_address, open};
 
 const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;

@@ -3,17 +3,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use e2e::peer::loss::{Loss, Lossy};
+use e2e::peer::loss::Loss;
 use e2e::peer::{Line, Path, Role, crowd, group, incast, interop, matrix, passive, pulse, scale};
 use serde_json::{Map, Value, json};
-use softroce::{
-    Capture, Device, Fabric, MonotonicClock, Options, ProgressMode, Softroce, Tap, UdpFabric, UdpOptions,
-};
+use softroce::{Device, Options, Softroce};
 use verbs_api::{Mtu, Provider};
 use verbs_native::Native;
 
@@ -280,14 +277,19 @@ fn play<P: Provider>(
     Ok(())
 }
 
-/// Plays the matrix: on the embedded card with a fabric that loses packets on demand.
+/// Plays the matrix: on the embedded card with packets that get lost on demand.
 fn play_matrix(cli: &Cli, role: Role, line: &mut Line, setting: &matrix::Setting) -> Result<()> {
     let name = cli.device.as_deref();
     let summary = match cli.provider {
         Chosen::Softroce => {
-            let loss = Loss::default();
-            let device = lossy_device(line.local_ip()?, &loss)?;
-            let all = || match counters(&device) {
+            let mut options = Options::from_env()?;
+            options.addresses = vec![line.local_ip()?];
+            // So that rules may come.
+            options.faults.get_or_insert_default();
+            let provider = Softroce::new(options)?;
+            let context = provider.open("softroce0")?;
+            let loss = Loss::of(&provider)?;
+            let all = || match counters(context.device()) {
                 Value::Object(all) => all
                     .into_iter()
                     .map(|(name, count)| (name, count.as_u64().unwrap_or(0)))
@@ -297,9 +299,8 @@ fn play_matrix(cli: &Cli, role: Role, line: &mut Line, setting: &matrix::Setting
             let instruments = matrix::Instruments {
                 kind: matrix::Kind::Softroce,
                 counters: &all,
-                loss: Some(&loss),
+                loss: Some(loss),
             };
-            let provider = Softroce::from_devices(vec![device.clone()]);
             matrix::converse(&provider, name, line, role, setting, &instruments)
         }
         Chosen::Native => {
@@ -317,26 +318,6 @@ fn play_matrix(cli: &Cli, role: Role, line: &mut Line, setting: &matrix::Setting
     }?;
     println!("{summary}");
     Ok(())
-}
-
-fn lossy_device(address: IpAddr, loss: &Loss) -> Result<Device> {
-    let options = Options::from_env()?;
-    let mut udp = UdpOptions::new(address);
-    udp.receive_buffer_bytes = Some(options.receive_buffer_bytes);
-    let clock = Arc::new(MonotonicClock);
-    let lossy = Lossy::new(UdpFabric::open(&udp)?, loss.clone());
-    let fabric: Box<dyn Fabric> = match &options.capture {
-        Some(path) => Box::new(Tap::new(lossy, Capture::create(path, clock.clone())?)),
-        None => Box::new(lossy),
-    };
-    let seed = options.seed.unwrap_or_else(|| u64::from(std::process::id()));
-    Ok(Device::try_new(
-        "softroce0",
-        fabric,
-        clock,
-        ProgressMode::Auto,
-        seed,
-    )?)
 }
 
 fn mtu(bytes: &str) -> Result<Mtu> {

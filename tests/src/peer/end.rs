@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use verbs_api::{
-    Access, AddressVector, Buffer, CompletionChannel, CompletionQueue, Context, CqInit, Gid, MemoryRegion,
-    Mtu, Notify, Object, ProtectionDomain, Provider, QpAttr, QpCap, QpInit, QpState, QueuePair, RKey, RecvWr,
-    RemoteAddr, SendOp, SendWr, Sge, Wc, WcStatus,
+    Access, AddressVector, Buffer, CompletionChannel, CompletionQueue, Connection, Context, CqInit, Gid,
+    MemoryRegion, Mtu, Notify, Object, ProtectionDomain, Provider, QpAttr, QpCap, QpInit, QpState, QpType,
+    QueuePair, RKey, RecvWr, RemoteAddr, SendOp, SendWr, Sge, Wc, WcStatus,
 };
 
 use crate::peer::line::Line;
@@ -185,33 +185,24 @@ impl<P: Provider> End<P> {
             .as_str()
             .context("the greeting has no gid")?
             .parse()?;
-        let address = AddressVector {
+        let to_peer = AddressVector {
             dgid: Some(Gid(gid.octets())),
             port: 1,
+            hop_limit: 64,
             ..AddressVector::default()
         };
-        qp.modify(&QpAttr {
-            state: Some(QpState::Rtr),
-            av: Some(AddressVector {
-                hop_limit: 64,
-                ..address
-            }),
-            path_mtu: Some(if mtu < Mtu::Mtu1024 { mtu } else { Mtu::Mtu1024 }),
-            dest_qpn: Some(u32::try_from(number(hello, "qpn")?)?),
-            rq_psn: Some(u32::try_from(number(hello, "psn")?)?),
-            max_dest_rd_atomic: Some(path.rd_atomic),
-            min_rnr_timer: Some(12),
-            ..QpAttr::default()
-        })?;
-        qp.modify(&QpAttr {
-            state: Some(QpState::Rts),
-            timeout: Some(path.timeout),
-            retry_cnt: Some(path.retry_cnt),
-            rnr_retry: Some(7),
-            sq_psn: Some(PSN),
-            max_rd_atomic: Some(path.rd_atomic),
-            ..QpAttr::default()
-        })?;
+        let connection = Connection {
+            path_mtu: mtu.min(Mtu::Mtu1024),
+            sq_psn: PSN,
+            rq_psn: u32::try_from(number(hello, "psn")?)?,
+            timeout: path.timeout,
+            retry_cnt: path.retry_cnt,
+            max_rd_atomic: path.rd_atomic,
+            max_dest_rd_atomic: path.rd_atomic,
+            ..Connection::new(QpType::Rc, to_peer, u32::try_from(number(hello, "qpn")?)?)
+        };
+        qp.modify(&connection.to_rtr())?;
+        qp.modify(&connection.to_rts())?;
         Ok(())
     }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use verbs_api::{
-    Access, AddressVector, Buffer, CompletionQueue, Context, CqInit, Gid, MemoryRegion, ProtectionDomain,
-    Provider, QpAttr, QpInit, QpState, QpType, QueuePair, RecvWr, SendOp, SendWr, Sge, Wc, WcOpcode,
+    Access, AddressVector, Buffer, CompletionQueue, Connection, Context, CqInit, Gid, MemoryRegion,
+    ProtectionDomain, Provider, QpInit, QpType, QueuePair, RecvWr, SendOp, SendWr, Sge, Wc, WcOpcode,
     WcStatus,
 };
 
@@ -283,26 +283,14 @@ fn datagram_qp<P: Provider>(pd: &P::Pd, cq: &P::Cq) -> Result<P::Qp> {
     init.cap.max_recv_wr = 2 * BATCH as u32;
     init.cap.max_send_wr = 2 * BATCH as u32;
     let qp = pd.create_qp(&init)?;
-    let steps = [
-        QpAttr {
-            state: Some(QpState::Init),
-            pkey_index: Some(0),
-            port: Some(1),
-            qkey: Some(QKEY),
-            ..QpAttr::default()
-        },
-        QpAttr {
-            state: Some(QpState::Rtr),
-            ..QpAttr::default()
-        },
-        QpAttr {
-            state: Some(QpState::Rts),
-            sq_psn: Some(0),
-            ..QpAttr::default()
-        },
-    ];
-    for step in &steps {
-        qp.modify(step)?;
-    }
+    let own = AddressVector {
+        port: 1,
+        ..AddressVector::default()
+    };
+    let datagrams = Connection {
+        qkey: QKEY,
+        ..Connection::new(QpType::Ud, own, 0)
+    };
+    datagrams.make(&qp)?;
     Ok(qp)
 }

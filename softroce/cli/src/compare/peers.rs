@@ -18,78 +18,65 @@ pub fn add(contests: &mut Vec<Contest>, notes: &mut Vec<String>) {
             ));
         }
     };
-    add_if(
-        "ucx_perftest",
-        "ucx-utils",
-        vec![
-            ucx(
-                "UCX tcp tag 8 B",
-                "us",
-                "tag_lat",
-                8,
-                20_000,
-                UcxColumn::LatencyUs,
-            ),
-            ucx(
-                "UCX tcp tag 1 MiB",
-                "Gbit/s",
-                "tag_bw",
-                1 << 20,
-                1_000,
-                UcxColumn::Bandwidth,
-            ),
-            ucx(
-                "UCX tcp put 4 KiB",
-                "Gbit/s",
-                "ucp_put_bw",
-                4096,
-                50_000,
-                UcxColumn::Bandwidth,
-            ),
-        ],
-    );
-    add_if(
-        "fi_pingpong",
-        "libfabric-bin",
-        vec![
-            libfabric(
-                "libfabric tcp SEND 64 B",
-                "us",
-                "tcp",
-                64,
-                FiColumn::MicrosPerTransfer,
-            ),
-            libfabric(
-                "libfabric udp+rxd SEND 64 B",
-                "us",
-                "udp;ofi_rxd",
-                64,
-                FiColumn::MicrosPerTransfer,
-            ),
-            libfabric(
-                "libfabric udp+rxd SEND 4 KiB",
-                "Gbit/s",
-                "udp;ofi_rxd",
-                4096,
-                FiColumn::Megabytes,
-            ),
-            libfabric(
-                "libfabric tcp SEND 1 MiB",
-                "Gbit/s",
-                "tcp",
-                1 << 20,
-                FiColumn::Megabytes,
-            ),
-            libfabric(
-                "libfabric udp+rxd SEND 1 MiB",
-                "Gbit/s",
-                "udp;ofi_rxd",
-                1 << 20,
-                FiColumn::Megabytes,
-            ),
-        ],
-    );
+    add_if("ucx_perftest", "ucx-utils", ucx_contests());
+    add_if("fi_pingpong", "libfabric-bin", libfabric_contests());
     add_if("iperf3", "iperf3", vec![iperf3()]);
+}
+
+fn ucx_contests() -> Vec<Contest> {
+    let (latency, bandwidth) = (UcxColumn::LatencyUs, UcxColumn::Bandwidth);
+    vec![
+        ucx("UCX tcp tag 8 B", "us", "tag_lat", 8, 20_000, latency),
+        ucx("UCX tcp tag 1 MiB", "Gbit/s", "tag_bw", 1 << 20, 1_000, bandwidth),
+        ucx(
+            "UCX tcp put 4 KiB",
+            "Gbit/s",
+            "ucp_put_bw",
+            4096,
+            50_000,
+            bandwidth,
+        ),
+    ]
+}
+
+fn libfabric_contests() -> Vec<Contest> {
+    vec![
+        libfabric(
+            "libfabric tcp SEND 64 B",
+            "us",
+            "tcp",
+            64,
+            FiColumn::MicrosPerTransfer,
+        ),
+        libfabric(
+            "libfabric udp+rxd SEND 64 B",
+            "us",
+            "udp;ofi_rxd",
+            64,
+            FiColumn::MicrosPerTransfer,
+        ),
+        libfabric(
+            "libfabric udp+rxd SEND 4 KiB",
+            "Gbit/s",
+            "udp;ofi_rxd",
+            4096,
+            FiColumn::Megabytes,
+        ),
+        libfabric(
+            "libfabric tcp SEND 1 MiB",
+            "Gbit/s",
+            "tcp",
+            1 << 20,
+            FiColumn::Megabytes,
+        ),
+        libfabric(
+            "libfabric udp+rxd SEND 1 MiB",
+            "Gbit/s",
+            "udp;ofi_rxd",
+            1 << 20,
+            FiColumn::Megabytes,
+        ),
+    ]
 }
 
 #[derive(Clone, Copy)]

@@ -48,6 +48,10 @@ pub struct Options {
     /// How requests are posted and completions polled
     #[arg(long, value_enum, default_value_t)]
     interface: Interface,
+    /// The network interfaces at the far ends of the two devices' own, left and right, such as the other ends of two veth
+    /// pairs: softroce joins them, and so also runs the cases that see, lose and forge packets (needs root)
+    #[arg(long, value_name = "LEFT,RIGHT", value_delimiter = ',', num_args = 1)]
+    wire: Vec<String>,
     /// Seconds to wait for what must come; more for an emulated machine [default: 15]
     #[arg(long, value_name = "SECONDS")]
     patience: Option<u64>,
@@ -61,7 +65,18 @@ impl Options {
                 self.device.len()
             );
         }
+        let wire = match self.wire.as_slice() {
+            [] => None,
+            [left, right] if self.device.len() == 2 => Some([left.clone(), right.clone()]),
+            [_, _] => bail!("--wire joins two devices: name both, left first, with --device"),
+            other => bail!(
+                "--wire {} names {} interfaces; it takes two, as in --wire w1,w2",
+                other.join(","),
+                other.len()
+            ),
+        };
         Ok(NativeOptions {
+            wire,
             library: self.library.clone(),
             devices: self.device.clone(),
             gid_index: self.gid_index,

@@ -2,11 +2,11 @@
 
 use anyhow::{Context as _, Result, bail};
 use verbs_api::{
-    Access, Buffer, CompletionQueue, Context, CqInit, Mtu, Notify, ProtectionDomain, Provider, QpCap, QpInit,
-    QpType, QueuePair, SqSigType, SrqInit,
+    Access, Buffer, CompletionQueue, Connection, Context, CqInit, Gid, Mtu, Notify, ProtectionDomain,
+    Provider, QpCap, QpInit, QpType, QueuePair, SqSigType, SrqInit,
 };
 
-use super::attributes::to_init;
+use super::attributes::connection;
 use super::{Endpoint, Service, Sizes, Transport, Waiting};
 
 /// What all queue pairs of an endpoint are made from.
@@ -33,10 +33,18 @@ impl<P: Provider> Parts<'_, P> {
             cap: self.cap,
             sq_sig: SqSigType::OnRequest,
         };
+        let connection = Connection {
+            access: match qp_type {
+                // It has nothing but WRITE to permit.
+                QpType::Uc => self.access & (Access::LOCAL_WRITE | Access::REMOTE_WRITE),
+                _ => self.access,
+            },
+            ..connection(qp_type, Gid::default(), 0)
+        };
         (0..count)
             .map(|_| {
                 let qp = self.pd.create_qp(&init)?;
-                qp.modify(&to_init(qp_type, self.access))?;
+                qp.modify(&connection.to_init())?;
                 Ok(qp)
             })
             .collect()
@@ -53,26 +61,13 @@ impl<P: Provider> Endpoint<P> {
             .context("the provider has no device")?;
         let context = provider.open(&device.name)?;
         let mtu = usable_mtu(mtu, context.query_port(1)?.active_mtu, &device.name)?;
-        if service.transport == Transport::Ud && sizes.message_bytes > mtu.bytes() {
-            bail!(
-                "a datagram is one packet: {} bytes do not fit the MTU of {}; choose a smaller --size",
-                sizes.message_bytes,
-                mtu.bytes()
-            );
-        }
+        check_size(service, sizes, mtu)?;
         let gid = context.query_gid(1, 0)?.gid;
         let pd = context.alloc_pd()?;
         let buffer = Buffer::new(sizes.buffer_bytes.max(8));
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         let mr = pd.reg_mr(&buffer, access)?;
-        let headroom = match service.headroom_bytes() {
-            0 => None,
-            bytes => {
-                let headers = Buffer::new(bytes);
-                let mr = pd.reg_mr(&headers, Access::LOCAL_WRITE)?;
-                Some((headers, mr))
-            }
-        };
+        let headroom = headroom::<P>(&pd, service)?;
         let channel = match waiting {
             Waiting::Polling => None,
             Waiting::Events => Some(context.create_channel()?),
@@ -87,17 +82,17 @@ impl<P: Provider> Endpoint<P> {
             Transport::Xrc => Some(context.open_xrc_domain(None)?),
             Transport::Rc | Transport::Uc | Transport::Ud => None,
         };
-        let srq = if service.has_shared_receives() {
-            Some(pd.create_srq(&SrqInit {
-                max_wr: sizes.recv_depth * sizes.qps as u32,
-                max_sge: recv_sges,
-                limit: 0,
-                cookie: 0,
-                xrc: xrc_domain.as_ref().map(|domain| (domain, &cq)),
-            })?)
-        } else {
-            None
+        let shared = SrqInit {
+            max_wr: sizes.recv_depth * sizes.qps as u32,
+            max_sge: recv_sges,
+            limit: 0,
+            cookie: 0,
+            xrc: xrc_domain.as_ref().map(|domain| (domain, &cq)),
         };
+        let srq = service
+            .has_shared_receives()
+            .then(|| pd.create_srq(&shared))
+            .transpose()?;
         let parts = Parts::<P> {
             pd: &pd,
             cq: &cq,
@@ -141,6 +136,28 @@ impl<P: Provider> Endpoint<P> {
             _context: context,
         })
     }
+}
+
+fn check_size(service: Service, sizes: Sizes, mtu: Mtu) -> Result<()> {
+    if service.transport == Transport::Ud && sizes.message_bytes > mtu.bytes() {
+        bail!(
+            "a datagram is one packet: {} bytes do not fit the MTU of {}; choose a smaller --size",
+            sizes.message_bytes,
+            mtu.bytes()
+        );
+    }
+    Ok(())
+}
+
+/// Where the header in front of each message goes, if the service has one.
+fn headroom<P: Provider>(pd: &P::Pd, service: Service) -> Result<Option<(Buffer, P::Mr)>> {
+    let bytes = service.headroom_bytes();
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let headers = Buffer::new(bytes);
+    let mr = pd.reg_mr(&headers, Access::LOCAL_WRITE)?;
+    Ok(Some((headers, mr)))
 }
 
 fn usable_mtu(wanted_bytes: usize, active: Mtu, device: &str) -> Result<Mtu> {

@@ -45,35 +45,7 @@ pub fn measure<P: Provider>(
         end.post_recvs(0, 0, end.sge(slot, size), RECEIVES as usize)?;
     }
     end.connect(control)?;
-    let rounds = settings.iters + WARM_UP;
-    let mut samples = Vec::with_capacity(settings.iters as usize);
-    match settings.operation {
-        Operation::Send | Operation::Write => {
-            for round in 0..rounds {
-                let start = Instant::now();
-                if client {
-                    run.send(&mut end, control, round)?;
-                    run.arrive(&mut end, control, round)?;
-                } else {
-                    run.arrive(&mut end, control, round)?;
-                    run.send(&mut end, control, round)?;
-                }
-                if round >= WARM_UP {
-                    samples.push(start.elapsed().as_nanos() as u64);
-                }
-            }
-        }
-        Operation::Read | Operation::Atomic if client => {
-            for round in 0..rounds {
-                let start = Instant::now();
-                run.fetch(&mut end, control)?;
-                if round >= WARM_UP {
-                    samples.push(start.elapsed().as_nanos() as u64);
-                }
-            }
-        }
-        Operation::Read | Operation::Atomic => {} // A passive target makes no call.
-    }
+    let mut samples = run.sample(&mut end, control, client)?;
     finish(control, client, settings)?;
     let divisor = if matches!(settings.operation, Operation::Send | Operation::Write) {
         2.0
@@ -125,6 +97,39 @@ const SIGNAL_EVERY: u32 = 16;
 const COMPLETING_MAX: usize = 2;
 
 impl Run {
+    /// How long each round took, ns.
+    fn sample<P: Provider>(
+        &mut self,
+        end: &mut Endpoint<P>,
+        control: &mut Control,
+        client: bool,
+    ) -> Result<Vec<u64>> {
+        let settings = self.settings;
+        let mut samples = Vec::with_capacity(settings.iters as usize);
+        let talks = matches!(settings.operation, Operation::Send | Operation::Write);
+        if !talks && !client {
+            return Ok(samples); // A passive target makes no call.
+        }
+        for round in 0..settings.iters + WARM_UP {
+            let start = Instant::now();
+            match (talks, client) {
+                (true, true) => {
+                    self.send(end, control, round)?;
+                    self.arrive(end, control, round)?;
+                }
+                (true, false) => {
+                    self.arrive(end, control, round)?;
+                    self.send(end, control, round)?;
+                }
+                (false, _) => self.fetch(end, control)?,
+            }
+            if round >= WARM_UP {
+                samples.push(start.elapsed().as_nanos() as u64);
+            }
+        }
+        Ok(samples)
+    }
+
     /// The last byte of a message tells its round, so that a peer that looks at memory sees it change.
     fn mark(round: u32) -> u8 {
         (round % 251) as u8 + 1

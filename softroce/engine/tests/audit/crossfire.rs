@@ -3,9 +3,9 @@
 use softroce_engine::{Acks, SendOperation, Time};
 use verbs_api::{Mtu, QpAttr, QpState, SendFlags, WcOpcode, WcStatus};
 
+use super::swarm::Dice;
 use crate::node::{Connection, Node, pattern};
 use crate::pair::{Fate, Pair};
-use crate::swarm::Dice;
 
 const REQUESTS: usize = 20;
 const PLACE_BYTES: usize = 40 << 10;

@@ -3,9 +3,9 @@
 use softroce_engine::{Acks, SendOperation, Time};
 use verbs_api::{QpAttr, QpState, WcStatus};
 
+use super::swarm::Dice;
 use crate::node::{Connection, Node};
 use crate::pair::{Fate, Pair};
-use crate::swarm::Dice;
 
 const COUPLES: usize = 6;
 const ROUNDS: usize = 60;

@@ -8,10 +8,10 @@ use serde_json::Value;
 use std::net::IpAddr;
 use verbs_api::{Wc, WcFlags, WcOpcode, WcStatus};
 
-use crate::capture::{Captured, Case, Side};
-use crate::deviation::{self, What};
-use crate::end::Built;
-use crate::script::IMM_HOST_ORDER;
+use super::capture::{Captured, Case, Side};
+use super::deviation::{self, What};
+use super::end::Built;
+use super::script::IMM_HOST_ORDER;
 
 const MIG_REQ_BYTE: usize = 1;
 const MIG_REQ_BIT: u8 = 0x40;

@@ -1,6 +1,6 @@
 //! Where the kernel departs from the specification, and the engine does not follow.
 //!
-//! In fields that mean nothing there are three more, in all cases; [`crate::compare`] knows them:
+//! In fields that mean nothing there are three more, in all cases; [`super::compare`] knows them:
 //! - `MigReq`: a queue pair without path migration is in the state "migrated" and says so in every packet
 //!   (IBA 17.2.8). The kernel's driver never does.
 //! - `byte_len` of a completed SEND or WRITE: it is defined for what was received, READ or fetched. The kernel's driver
@@ -12,7 +12,7 @@ use std::fmt;
 
 use verbs_api::WcStatus;
 
-use crate::capture::Case;
+use super::capture::Case;
 
 /// What differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use verbs_api::{
     Sge, SqSigType, Wc,
 };
 
-use crate::capture::{Case, Side};
-use crate::script::{MEMORY_BYTES, Script, Send, all_access};
+use super::capture::{Case, Side};
+use super::script::{MEMORY_BYTES, Script, Send, all_access};
 
 /// A packet that the engine built: what the fabric knows of it, and its UDP payload, not yet sealed.
 pub struct Built {

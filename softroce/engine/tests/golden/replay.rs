@@ -5,10 +5,10 @@ use std::ops::AddAssign;
 
 use roce_wire::{RKey, icrc};
 
-use crate::capture::{Captured, Case, Side};
-use crate::compare::{self, Differences};
-use crate::end::{Built, End, pattern};
-use crate::script::{MEMORY_BYTES, Pace, RECEIVE_OFFSET, Receives, Script};
+use super::capture::{Captured, Case, Side};
+use super::compare::{self, Differences};
+use super::end::{Built, End, pattern};
+use super::script::{MEMORY_BYTES, Pace, RECEIVE_OFFSET, Receives, Script};
 
 /// What was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

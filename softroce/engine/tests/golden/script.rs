@@ -3,7 +3,7 @@
 use softroce_engine::SendOperation;
 use verbs_api::{Access, RKey, RemoteAddr, SendFlags};
 
-use crate::capture::{Case, hexadecimal};
+use super::capture::{Case, hexadecimal};
 
 /// Bytes of registered memory on either side.
 pub const MEMORY_BYTES: usize = 16_384;
@@ -119,7 +119,7 @@ impl Script {
     /// The server's memory when all is done: what its client's requests made of `before`.
     pub fn apply_to_server(&self, case: &Case, client: &[u8], server: &mut [u8]) {
         let accepted = case
-            .completions(crate::capture::Side::Client)
+            .completions(super::capture::Side::Client)
             .iter()
             .filter(|wc| wc["status"] == "IBV_WC_SUCCESS")
             .count();

@@ -305,7 +305,7 @@ fn words_arrive_once_and_in_order_over_a_bad_wire() {
         retry_cnt: 7,
         ..Connection::default()
     });
-    pair.rule = crate::bad_wire(7, 3, Some(5));
+    pair.rule = super::bad_wire(7, 3, Some(5));
     for value in 0..200u64 {
         pair.a.write(0, &value.to_ne_bytes());
         let (sge, remote) = (pair.a.sge(0, 8), pair.b.remote(8));

@@ -3,9 +3,9 @@
 use softroce_engine::{BindRequest, MwId, SendOperation};
 use verbs_api::{Access, ErrorKind, MwType, QpState, RKey, SendFlags, WcStatus};
 
+use super::{bind_type1, bind_type2, remote_access, settle, with_tag};
 use crate::node::all_access;
 use crate::raw::Raw;
-use crate::{bind_type1, bind_type2, remote_access, settle, with_tag};
 
 /// A window of type 2 and a connection.
 fn type2() -> (Raw, MwId, RKey) {

@@ -204,6 +204,6 @@ fn windows_are_not_bound_to_it() {
         access: Access::REMOTE_READ,
     };
     raw.node.post(raw.now, raw.qpn, 1, bind, &[]);
-    crate::settle(&mut raw.node, raw.now);
+    super::settle(&mut raw.node, raw.now);
     assert_eq!(raw.node.outcomes(), [(1, WcStatus::MwBindErr)]);
 }

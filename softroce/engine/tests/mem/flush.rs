@@ -213,7 +213,7 @@ fn what_was_written_before_is_there_when_a_flush_completes_over_a_bad_wire() {
         retry_cnt: 7,
         ..Connection::default()
     });
-    pair.rule = crate::bad_wire(6, 2, Some(4));
+    pair.rule = super::bad_wire(6, 2, Some(4));
     for round in 0..50u64 {
         let data = crate::node::pattern(3000, round as usize);
         pair.a.write(0, &data);

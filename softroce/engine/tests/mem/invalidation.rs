@@ -4,10 +4,10 @@ use roce_wire::{Ieth, NakCode, Opcode, Syndrome};
 use softroce_engine::{MwId, SendOperation};
 use verbs_api::{ErrorKind, MwType, QpState, RKey, WcFlags, WcOpcode, WcStatus};
 
+use super::{at, bind_type1, bind_type2, remote_access, settle, with_tag};
 use crate::node::{Connection, Node};
 use crate::pair::Pair;
 use crate::raw::Raw;
-use crate::{at, bind_type1, bind_type2, remote_access, settle, with_tag};
 
 const PSN: u32 = 0xab_cdef;
 

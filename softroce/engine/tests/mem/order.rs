@@ -4,10 +4,10 @@ use roce_wire::{Opcode, Syndrome};
 use softroce_engine::{Acks, MwId, SendOperation};
 use verbs_api::{MwType, QpAttr, QpState, RKey, SendFlags, WcStatus};
 
+use super::{bind_type1, bind_type2, remote_access, settle, with_tag};
 use crate::node::Connection;
 use crate::pair::{Fate, From, Pair};
 use crate::raw::Raw;
-use crate::{bind_type1, bind_type2, remote_access, settle, with_tag};
 
 const SEND: SendOperation = SendOperation::Send { imm: None };
 
@@ -188,7 +188,7 @@ fn a_fenced_bind_waits_for_the_read_before_it_and_another_does_not() {
             raw.write(
                 Opcode::RC_WRITE_ONLY,
                 0xab_cdef,
-                crate::at(&raw.node, 0, rkey),
+                super::at(&raw.node, 0, rkey),
                 1,
                 b"x",
             );
@@ -241,7 +241,7 @@ fn keys_sent_behind_their_binds_always_work() {
         rnr_retry: 7,
         ..Connection::default()
     });
-    pair.rule = crate::bad_wire(5, 0, None);
+    pair.rule = super::bad_wire(5, 0, None);
     let (mw, _) = pair.b.engine.alloc_mw(pair.b.pd, MwType::Type1).unwrap();
     for round in 0..40u64 {
         let room = pair.a.sge(0, 8);
@@ -256,7 +256,7 @@ fn keys_sent_behind_their_binds_always_work() {
         let told = RKey(u32::from_ne_bytes(pair.a.read(0, 4).try_into().unwrap()));
         assert_eq!(told, rkey);
         pair.a.write(64, &round.to_ne_bytes());
-        let (sge, remote) = (pair.a.sge(64, 8), crate::at(&pair.b, offset, told));
+        let (sge, remote) = (pair.a.sge(64, 8), super::at(&pair.b, offset, told));
         let write = SendOperation::Write { remote, imm: None };
         pair.a.post(pair.now, pair.qa, 3, write, &[sge]);
         pair.run();
@@ -285,7 +285,7 @@ fn a_write_that_is_under_way_stops_where_its_window_is_unbound() {
     let bind = bind_type2(&raw.node, mw, key, 0, 4096, remote_access());
     raw.node.post(raw.now, raw.qpn, 1, bind, &[]);
     settle(&mut raw.node, raw.now);
-    let remote = crate::at(&raw.node, 0, key);
+    let remote = super::at(&raw.node, 0, key);
     raw.write(Opcode::RC_WRITE_FIRST, 0xab_cdef, remote, 2048, &[1; 1024]);
     raw.node.post(
         raw.now,

@@ -3,10 +3,10 @@
 use softroce_engine::{MrInfo, SendOperation};
 use verbs_api::{Access, ErrorKind, LKey, MwType, QpAttr, QpState, RemoteAddr, Sge, WcStatus};
 
+use super::{bind_type2, remote_access, settle};
 use crate::node::{Connection, all_access};
 use crate::pair::Pair;
 use crate::raw::Raw;
-use crate::{bind_type2, remote_access, settle};
 
 const SEND: SendOperation = SendOperation::Send { imm: None };
 

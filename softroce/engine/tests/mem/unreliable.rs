@@ -3,9 +3,9 @@
 use softroce_engine::SendOperation;
 use verbs_api::{MwType, QpState, QpType, WcStatus};
 
+use super::{at, bind_type2, remote_access};
 use crate::node::Connection;
 use crate::pair::Pair;
-use crate::{at, bind_type2, remote_access};
 
 fn unreliable() -> Pair {
     Pair::with(Connection {

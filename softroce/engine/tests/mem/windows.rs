@@ -4,9 +4,9 @@ use verbs_api::{Access, ErrorKind, MwType, RKey, RemoteAddr, WcOpcode, WcStatus}
 
 use softroce_engine::SendOperation;
 
+use super::{at, bind_type1, bind_type2, remote_access, settle, with_tag};
 use crate::node::{Connection, Node};
 use crate::pair::Pair;
-use crate::{at, bind_type1, bind_type2, remote_access, settle, with_tag};
 
 const WRITE_LEN: usize = 8;
 

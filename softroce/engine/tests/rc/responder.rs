@@ -394,7 +394,7 @@ fn lengths_of_zero_touch_nothing_and_check_nothing() {
         (answer.opcode(), answer.psn()),
         (Opcode::RC_READ_RESPONSE_ONLY, PSN + 1)
     );
-    assert_eq!(answer.payload, []);
+    assert!(answer.payload.is_empty());
     post_receives(&mut raw, 2);
     raw.write(Opcode::RC_WRITE_ONLY_WITH_IMMEDIATE, PSN + 2, nowhere, 0, &[]);
     raw.plain(Opcode::RC_SEND_ONLY, PSN + 3, &[]);

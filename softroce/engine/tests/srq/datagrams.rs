@@ -4,7 +4,7 @@ use roce_wire::{Deth, Opcode, QKey, Qpn};
 use softroce_engine::QpConfig;
 use verbs_api::{QpAttr, QpState, QpType, WcStatus};
 
-use crate::bench::{Bench, create_srq, failures, qp_config};
+use super::bench::{Bench, create_srq, failures, qp_config};
 use crate::raw::Raw;
 
 const QKEY: u32 = 0x77;

@@ -4,7 +4,7 @@ use roce_wire::{NakCode, Opcode, Syndrome};
 use softroce_engine::EngineEvent;
 use verbs_api::{EventKind, QpAttr, QpState, WcStatus};
 
-use crate::bench::{Bench, failures};
+use super::bench::{Bench, failures};
 use crate::node::{BAD_RKEY, pattern};
 
 const MTU: usize = 256;

@@ -4,7 +4,7 @@ use roce_wire::{NakCode, Opcode, RnrTimer, Syndrome};
 use softroce_engine::EngineEvent;
 use verbs_api::{EventKind, WcOpcode, WcStatus};
 
-use crate::bench::{Bench, create_srq_in, failures, post};
+use super::bench::{Bench, create_srq_in, failures, post};
 use crate::node::{Connection, pattern};
 use crate::raw::Raw;
 

@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use softroce_engine::{SendOperation, SendRequest, SrqConfig, SrqHandle, Time};
 use verbs_api::{Mtu, Payload, QpType, RecvWr, SendFlags, Wc, WcStatus};
 
-use crate::bench::qp_config;
+use super::bench::qp_config;
 use crate::node::{Connection, Node, pattern};
 use crate::pair::{Fate, Pair};
-use crate::xrc;
+use crate::xrc::bench as xrc;
 
 const CONNECTIONS: usize = 8;
 const MESSAGES: usize = 12;

@@ -3,7 +3,7 @@
 use roce_wire::Opcode;
 use verbs_api::{QpState, QpType, WcStatus};
 
-use crate::bench::{Bench, create_srq, failures};
+use super::bench::{Bench, create_srq, failures};
 use crate::node::pattern;
 use crate::raw::Raw;
 

@@ -3,7 +3,7 @@
 use softroce_engine::{SrqConfig, Time};
 use verbs_api::{ErrorKind, QpAttr, QpState, RecvWr, SrqAttr};
 
-use crate::bench::{Bench, create_srq, post, qp_config};
+use super::bench::{Bench, create_srq, post, qp_config};
 use crate::node::Node;
 
 fn node() -> Node {

@@ -5,9 +5,9 @@ use roce_wire::Opcode;
 use softroce_engine::{EngineEvent, PortConfig, SendOperation};
 use verbs_api::{EventKind, Mtu, PortState, QpAttr, QpState, QpType, Sge};
 
+use super::subject::{Subject, TYPES};
 use crate::node::Connection;
 use crate::raw::Raw;
-use crate::subject::{Subject, TYPES};
 
 /// A responder's bench: the first request has PSN 0.
 fn responder() -> Raw {

@@ -8,8 +8,8 @@ use verbs_api::{
     QpCap, QpState, QpType, RecvWr, Result, SendFlags, Sge, SqSigType,
 };
 
-use crate::subject::{Values, attributes};
-use crate::table;
+use super::subject::{Values, attributes};
+use super::table;
 
 const NOW: Time = Time::ZERO;
 const SEND: SendOperation = SendOperation::Send { imm: None };

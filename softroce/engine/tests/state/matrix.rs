@@ -9,7 +9,7 @@ use std::fmt::Write;
 use softroce_engine::EngineEvent;
 use verbs_api::{QpState, Result, WcOpcode, WcStatus};
 
-use crate::subject::{Subject, TYPES};
+use super::subject::{Subject, TYPES};
 
 /// How long nothing happens when time passes, ns.
 const A_WHILE_NS: u64 = 10_000_000_000;

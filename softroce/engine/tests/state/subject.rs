@@ -12,8 +12,8 @@ use verbs_api::{
     QpState, QpType, RecvWr, Result, SendFlags, Sge, SqSigType,
 };
 
+use super::table;
 use crate::node::Node;
-use crate::table;
 
 pub const PEER_QPN: u32 = 0x77;
 pub const QKEY: u32 = 0x1234;

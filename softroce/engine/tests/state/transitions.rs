@@ -2,8 +2,8 @@
 
 use verbs_api::{QpAttr, QpAttrMask, QpState, QpType};
 
-use crate::subject::{Subject, TYPES, Values, attributes, is_refused};
-use crate::table;
+use super::subject::{Subject, TYPES, Values, attributes, is_refused};
+use super::table;
 
 /// Every pair of states that a queue pair of this type can try, with a fresh one in the first of them.
 fn for_all_pairs(mut check: impl FnMut(&mut Subject, QpState, QpState)) {

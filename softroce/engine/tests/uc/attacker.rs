@@ -8,9 +8,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use roce_wire::{Bth, Headers, ImmDt, Opcode, Psn, Qpn, RKey, Reth};
 
+use super::unreliable;
 use crate::node::{MEMORY_BYTES, pattern};
 use crate::raw::Raw;
-use crate::unreliable;
 
 const PACKETS: usize = 200_000;
 

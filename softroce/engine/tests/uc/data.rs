@@ -3,9 +3,9 @@
 use softroce_engine::SendOperation;
 use verbs_api::{Mtu, QpState, SendFlags, WcFlags, WcOpcode, WcStatus};
 
+use super::unreliable;
 use crate::node::{Connection, pattern};
 use crate::pair::{From, Pair};
-use crate::unreliable;
 
 fn sizes(mtu: usize) -> Vec<usize> {
     let mut sizes: Vec<usize> = (0..=9).collect();

@@ -4,10 +4,10 @@ use roce_wire::Opcode;
 use softroce_engine::SendOperation;
 use verbs_api::{QpState, WcStatus};
 
+use super::unreliable;
 use crate::node::{Connection, pattern};
 use crate::pair::{Fate, Pair};
 use crate::raw::Raw;
-use crate::unreliable;
 
 /// Three messages of five packets; the packets in `lost` (0..15) do not arrive.
 fn lose(lost: u32, op: impl Fn(&Pair) -> SendOperation) -> (Pair, Vec<(u64, WcStatus)>) {

@@ -3,9 +3,9 @@
 use roce_wire::Opcode;
 use verbs_api::{Access, QpState, RemoteAddr, WcStatus};
 
+use super::unreliable;
 use crate::node::{BAD_RKEY, Connection, MEMORY_BYTES};
 use crate::raw::Raw;
-use crate::unreliable;
 
 const PSN: u32 = 0xab_cdef;
 

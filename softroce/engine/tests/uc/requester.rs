@@ -7,10 +7,10 @@ use verbs_api::{
     WcStatus,
 };
 
+use super::unreliable;
 use crate::node::{BAD_RKEY, Node, pattern};
 use crate::pair::{Fate, Pair};
 use crate::raw::Raw;
-use crate::unreliable;
 
 const OWN_PSN: u32 = 0;
 const SEND: SendOperation = SendOperation::Send { imm: None };

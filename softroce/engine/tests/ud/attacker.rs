@@ -6,7 +6,7 @@
 use roce_wire::{Opcode, Psn};
 use verbs_api::QpType;
 
-use crate::bench::{Bench, QKEY, headers, open};
+use super::bench::{Bench, QKEY, headers, open};
 use crate::node::{MEMORY_BYTES, pattern};
 
 const PACKETS: usize = 200_000;

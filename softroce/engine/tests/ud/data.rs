@@ -5,7 +5,7 @@ use roce_wire::ip::Ip;
 use softroce_engine::Acks;
 use verbs_api::{AddressVector, QpState, QpType, WcFlags, WcOpcode, WcStatus};
 
-use crate::bench::{AREA, Bench, INBOX, PEER_QPN, QKEY, attributes, av, headers, open, packet, send_to};
+use super::bench::{AREA, Bench, INBOX, PEER_QPN, QKEY, attributes, av, headers, open, packet, send_to};
 use crate::node::{Node, pattern};
 
 #[test]

@@ -3,7 +3,7 @@
 use roce_wire::{Opcode, PKey};
 use verbs_api::{QpState, WcStatus};
 
-use crate::bench::{AREA, Bench, INBOX, QKEY, headers, packet_as_is};
+use super::bench::{AREA, Bench, INBOX, QKEY, headers, packet_as_is};
 
 /// Two receives of 140 bytes are posted; what `stimulus` sends is dropped, and the next datagram lands in the first.
 fn check(name: &str, stimulus: impl FnOnce(&mut Bench)) -> Bench {

@@ -3,7 +3,7 @@
 use softroce_engine::{QpConfig, SendOperation};
 use verbs_api::{ErrorKind, QpType, SqSigType, WcStatus};
 
-use crate::bench::{AREA, Bench, INBOX, headers, open};
+use super::bench::{AREA, Bench, INBOX, headers, open};
 use crate::node::{Connection, Node};
 
 const GSI_QKEY: u32 = 0x8001_0000;

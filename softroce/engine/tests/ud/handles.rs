@@ -3,7 +3,7 @@
 use softroce_engine::{SendOperation, SendRequest};
 use verbs_api::{AddressVector, ErrorKind, Gid, Payload, SendFlags};
 
-use crate::bench::{Bench, PEER_QPN, QKEY, av, send_to};
+use super::bench::{Bench, PEER_QPN, QKEY, av, send_to};
 
 fn kind_of_post(bench: &mut Bench, op: SendOperation) -> Result<(), ErrorKind> {
     let request = SendRequest {

@@ -6,7 +6,7 @@ use roce_wire::Opcode;
 use softroce_engine::{Membership, SendOperation};
 use verbs_api::{ErrorKind, Gid, QpState, QpType, WcStatus};
 
-use crate::bench::{AREA, Bench, QKEY, attributes, headers, open};
+use super::bench::{AREA, Bench, QKEY, attributes, headers, open};
 
 const GROUP: &str = "239.1.2.3";
 const EVERYBODY: u32 = 0xff_ffff;
@@ -95,7 +95,7 @@ fn packets_to_a_group_are_for_number_ffffff_alone_and_of_ud_alone() {
     foreign.bth.pkey = roce_wire::PKey(0x8001);
     bench.inject(&foreign, b"another partition");
     assert_eq!(bench.node.engine.port_attr().bad_pkey_cntr, 1);
-    let mut damaged = crate::bench::packet(&bench.meta, &headers(EVERYBODY, QKEY), b"damaged");
+    let mut damaged = super::bench::packet(&bench.meta, &headers(EVERYBODY, QKEY), b"damaged");
     damaged[30] ^= 1;
     bench
         .node

@@ -3,7 +3,7 @@
 use softroce_engine::Acks;
 use verbs_api::QpType;
 
-use crate::bench::{Bench, QKEY, open, send_to};
+use super::bench::{Bench, QKEY, open, send_to};
 
 const QPS: usize = 4_000;
 

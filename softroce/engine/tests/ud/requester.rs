@@ -4,7 +4,7 @@ use roce_wire::Opcode;
 use softroce_engine::{SendOperation, SendRequest};
 use verbs_api::{ErrorKind, Mtu, Payload, PortState, QpAttr, QpState, QpType, SendFlags, WcStatus};
 
-use crate::bench::{AREA, Bench, PEER_QPN, QKEY, av, open, send_to};
+use super::bench::{AREA, Bench, PEER_QPN, QKEY, av, open, send_to};
 use crate::node::pattern;
 
 #[test]

@@ -7,7 +7,7 @@ use roce_wire::{Opcode, Transport};
 use softroce_engine::SendOperation;
 use verbs_api::{Access, QpType, RemoteAddr, WcOpcode, WcStatus};
 
-use crate::bench::{Srq, connect, connection, initiator_config, post, target_config};
+use super::bench::{Srq, connect, connection, initiator_config, post, target_config};
 use crate::node::{Connection, Node, all_access, pattern};
 use crate::pair::{Fate, From, Pair, Passing};
 

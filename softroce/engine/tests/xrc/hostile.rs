@@ -4,7 +4,7 @@ use roce_wire::{NakCode, Opcode, Syndrome};
 use softroce_engine::{EngineEvent, SrqConfig};
 use verbs_api::{EventKind, QpState, RemoteAddr, WcStatus};
 
-use crate::bench::{MTU, Target, events, initiator_config};
+use super::bench::{MTU, Target, events, initiator_config};
 use crate::node::pattern;
 
 const REMOTE_ACCESS: Syndrome = Syndrome::Nak(NakCode::RemoteAccess);
@@ -13,7 +13,7 @@ const REMOTE_ACCESS: Syndrome = Syndrome::Nak(NakCode::RemoteAccess);
 fn foreign_numbers(target: &mut Target) -> Vec<u32> {
     let node = &mut target.raw.node;
     let other = node.engine.alloc_xrc_domain().unwrap();
-    let in_other_domain = crate::bench::Srq::new(node, other).handle.srqn;
+    let in_other_domain = super::bench::Srq::new(node, other).handle.srqn;
     let ordinary = SrqConfig {
         pd: node.pd,
         max_wr: 4,
@@ -25,7 +25,7 @@ fn foreign_numbers(target: &mut Target) -> Vec<u32> {
     let now = target.raw.now;
     let receive = verbs_api::RecvWr { wr_id: 9, sges: &[] };
     node.engine.post_srq_recv(now, ordinary.id, &receive).unwrap();
-    let gone = crate::bench::Srq::new(node, target.domain);
+    let gone = super::bench::Srq::new(node, target.domain);
     node.engine.destroy_srq(gone.handle.id).unwrap();
     vec![
         0,
@@ -101,7 +101,7 @@ fn a_message_that_goes_on_with_another_queue_fails_the_request_that_it_began_wit
 fn a_write_that_goes_on_with_a_queue_of_another_domain_writes_no_more() {
     let mut target = Target::new();
     let (pd, mr) = target.foreign_memory(1 << 20);
-    let foreign = crate::bench::Srq::in_pd(&mut target.raw.node, pd, target.domain, 8);
+    let foreign = super::bench::Srq::in_pd(&mut target.raw.node, pd, target.domain, 8);
     let own = target.srq();
     let remote = RemoteAddr {
         addr: target.raw.node.address(1 << 20),
@@ -142,8 +142,8 @@ fn packets_of_the_other_half_or_of_another_service_are_dropped() {
     let config = initiator_config(node);
     let initiator = node.engine.create_qp(&config).unwrap().qpn;
     let peer = (target.raw.meta.src, crate::raw::PEER_QPN);
-    let (now, c) = (target.raw.now, crate::bench::connection());
-    crate::bench::connect(node, now, initiator, verbs_api::QpType::XrcInitiator, peer, &c);
+    let (now, c) = (target.raw.now, super::bench::connection());
+    super::bench::connect(node, now, initiator, verbs_api::QpType::XrcInitiator, peer, &c);
     let ordinary = {
         let raw = crate::raw::Raw::new();
         raw.qpn

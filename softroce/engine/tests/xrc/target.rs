@@ -4,7 +4,7 @@ use roce_wire::{NakCode, Opcode, RnrTimer, Syndrome};
 use softroce_engine::EngineEvent;
 use verbs_api::{EventKind, LKey, QpState, RKey, RemoteAddr, WcFlags, WcOpcode, WcStatus};
 
-use crate::bench::{MTU, Srq, Target, connection, events};
+use super::bench::{MTU, Srq, Target, connection, events};
 use crate::node::pattern;
 
 #[test]
@@ -303,7 +303,7 @@ fn the_first_request_establishes_a_target_that_is_not_in_rts_yet() {
     let mut target = Target::new();
     let srq = target.srq();
     target.post(&srq, 1, 0, 64);
-    let config = crate::bench::target_config(&target.raw.node, target.domain);
+    let config = super::bench::target_config(&target.raw.node, target.domain);
     let qpn = target.raw.node.engine.create_qp(&config).unwrap().qpn;
     let (now, peer) = (target.raw.now, target.raw.meta.src);
     let c = connection();

@@ -3,7 +3,7 @@
 use softroce_engine::{ObjectCounts, QpConfig, SendOperation, SrqConfig, Time};
 use verbs_api::{ErrorKind, QpCap, QpState, QpType, RecvWr};
 
-use crate::bench::{Srq, Target, connect, connection, initiator_config, post, target_config};
+use super::bench::{Srq, Target, connect, connection, initiator_config, post, target_config};
 use crate::node::Node;
 
 fn node() -> Node {

@@ -1,12 +1,9 @@
 //! Bytes in and out, and waiting for that.
 
-use std::time::Instant;
-
 use verbs_api::{ConnectionManager, Result};
 
-use super::{Inner, LOOKS, Patience, Role, StreamSocket};
-use crate::errors::would_block;
-use crate::wait::LOOK_UP;
+use super::{Inner, Role, StreamSocket};
+use crate::front::Patience;
 
 /// How much a read is to bring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +20,16 @@ impl<M: ConnectionManager> StreamSocket<M> {
     /// Read into `out`; 0 at the end of data. Data that was read before an error is not lost: the error comes next time.
     pub fn receive(&self, out: &mut [u8], amount: Amount, patience: Patience) -> Result<usize> {
         if amount == Amount::Peek {
-            return self.until(patience, |inner| inner.connected_or_wait(|c| c.peek(0, out)));
+            return self
+                .front
+                .until(patience, |inner| inner.connected_or_wait(|c| c.peek(0, out)));
         }
         let mut done = 0;
         loop {
             let rest = &mut out[done..];
-            let read = self.until(patience, |inner| inner.connected_or_wait(|c| c.receive(rest)));
+            let read = self
+                .front
+                .until(patience, |inner| inner.connected_or_wait(|c| c.receive(rest)));
             match read {
                 Ok(count) => done += count,
                 Err(error) if done == 0 => return Err(error),
@@ -46,7 +47,10 @@ impl<M: ConnectionManager> StreamSocket<M> {
         let mut done = 0;
         loop {
             let rest = &bytes[done..];
-            match self.until(patience, |inner| inner.connected_or_wait(|c| c.send(rest))) {
+            match self
+                .front
+                .until(patience, |inner| inner.connected_or_wait(|c| c.send(rest)))
+            {
                 Ok(count) => done += count,
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => return Ok(done),
@@ -54,57 +58,6 @@ impl<M: ConnectionManager> StreamSocket<M> {
             if done == bytes.len() {
                 return Ok(done);
             }
-        }
-    }
-
-    /// Take in what has happened, and wake the others when that was something.
-    pub(super) fn pump(&self, inner: &mut Inner<M>) -> Result<()> {
-        if inner.pump()? {
-            self.wake.all();
-        }
-        Ok(())
-    }
-
-    /// Try until it works, or fails. EAGAIN: it would wait and may not; EINTR: a signal came.
-    pub(super) fn until<R>(
-        &self,
-        patience: Patience,
-        mut attempt: impl FnMut(&mut Inner<M>) -> Result<Option<R>>,
-    ) -> Result<R> {
-        let may_wait = patience == Patience::OfSocket && !self.is_nonblocking();
-        if let Some(done) = attempt(&mut self.lock())? {
-            return Ok(done);
-        }
-        loop {
-            let began = Instant::now();
-            loop {
-                let mut inner = self.lock();
-                self.pump(&mut inner)?;
-                if let Some(done) = attempt(&mut inner)? {
-                    return Ok(done);
-                }
-                drop(inner);
-                if !may_wait {
-                    return Err(would_block());
-                }
-                if began.elapsed() > LOOKS {
-                    break;
-                }
-                std::thread::yield_now();
-            }
-            let watch = {
-                let mut inner = self.lock();
-                if inner.arm()? {
-                    self.wake.all();
-                }
-                if let Some(done) = attempt(&mut inner)? {
-                    return Ok(done);
-                }
-                self.wake.watch(&inner.cm, inner.channels())
-            };
-            watch.sleep(LOOK_UP)?;
-            drop(watch);
-            self.look_at_peer()?;
         }
     }
 }

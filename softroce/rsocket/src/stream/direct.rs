@@ -2,7 +2,8 @@
 
 use verbs_api::{ConnectionManager, Provider, Result};
 
-use super::{Patience, StreamSocket};
+use super::StreamSocket;
+use crate::front::Patience;
 use crate::mappings::MapFor;
 
 impl<M: ConnectionManager> StreamSocket<M> {
@@ -20,7 +21,7 @@ impl<M: ConnectionManager> StreamSocket<M> {
         register: impl FnOnce(&<M::P as Provider>::Pd) -> Result<<M::P as Provider>::Mr>,
     ) -> Result<u64> {
         let mut inner = self.lock();
-        self.pump(&mut inner)?;
+        self.front.pump(&mut inner)?;
         let connected = inner.connected()?;
         let region = register(connected.link.domain())?;
         let entries = connected.link.peer_mappings();
@@ -43,7 +44,7 @@ impl<M: ConnectionManager> StreamSocket<M> {
         let mut done = 0;
         loop {
             let (rest, at) = (&bytes[done..], offset.saturating_add(done as u64));
-            match self.until(patience, |inner| {
+            match self.front.until(patience, |inner| {
                 inner.connected_or_wait(|c| c.write_direct(rest, at))
             }) {
                 Ok(count) => done += count,

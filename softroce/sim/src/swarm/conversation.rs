@@ -4,26 +4,19 @@ use std::collections::VecDeque;
 
 use softroce::Softroce;
 use verbs_api::{
-    Access, AddressVector, Buffer, CompletionQueue, Context, CqInit, MemoryRegion, ProtectionDomain,
-    Provider, QpAttr, QpCap, QpInit, QpState, QueuePair, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge,
-    Wc, WcStatus,
+    Buffer, CompletionQueue, MemoryRegion, Provider, QpState, QueuePair, RecvWr, RemoteAddr, SendFlags,
+    SendOp, SendWr, Wc, WcStatus,
 };
 
+mod end;
+
+use self::end::End;
 use super::plan::{Kind, Message, Setup};
 use crate::Random;
 
 /// Bytes between slots, which nobody may touch.
 pub(super) const GUARD: usize = 16;
 pub(super) const GUARD_BYTE: u8 = 0xC5;
-
-#[derive(Debug)]
-struct End {
-    qp: <Softroce as Provider>::Qp,
-    cq: <Softroce as Provider>::Cq,
-    mr: <Softroce as Provider>::Mr,
-    buffer: Buffer,
-    address: AddressVector,
-}
 
 impl Message {
     fn takes_receive(&self) -> bool {
@@ -54,48 +47,6 @@ pub struct Conversation {
     news: bool,
 }
 
-pub(super) fn pattern(n: usize, side: u8, length: usize) -> Vec<u8> {
-    let mut random = Random::new((n as u64) << 8 | u64::from(side));
-    (0..length).map(|_| random.next_u64() as u8).collect()
-}
-
-fn end(provider: &Softroce, name: &str, length: usize, depth: usize) -> End {
-    let context = provider.open(name).expect("the device is there");
-    let gid = context.query_gid(1, 0).expect("it has a GID");
-    let pd = context.alloc_pd().expect("a domain");
-    let cq = context.create_cq(&CqInit::new(512)).expect("a completion queue");
-    let cap = QpCap {
-        max_send_wr: depth as u32,
-        max_recv_wr: 128,
-        max_send_sge: 2,
-        max_recv_sge: 2,
-        max_inline_data: 0,
-    };
-    let qp = pd
-        .create_qp(&QpInit {
-            cap,
-            ..QpInit::rc(&cq)
-        })
-        .expect("a queue pair");
-    let buffer = Buffer::new(length);
-    buffer.fill(0..length, GUARD_BYTE);
-    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-    let mr = pd.reg_mr(&buffer, access).expect("a region");
-    let address = AddressVector {
-        dgid: Some(gid.gid),
-        port: gid.port,
-        hop_limit: 64,
-        ..AddressVector::default()
-    };
-    End {
-        qp,
-        cq,
-        mr,
-        buffer,
-        address,
-    }
-}
-
 impl Conversation {
     /// Opens and connects both ends on devices of these names.
     ///
@@ -104,10 +55,10 @@ impl Conversation {
     pub fn open(provider: &Softroce, names: &[String], setup: &Setup) -> Conversation {
         let slot = setup.longest.next_multiple_of(8) + GUARD;
         let length = slot * setup.messages.len() + 8;
-        let left = end(provider, &names[setup.ends[0]], length, setup.depth);
-        let right = end(provider, &names[setup.ends[1]], length, setup.depth);
-        connect(&left, &right, setup, setup.psn);
-        connect(&right, &left, setup, [setup.psn[1], setup.psn[0]]);
+        let left = End::open(provider, &names[setup.ends[0]], length, setup.depth);
+        let right = End::open(provider, &names[setup.ends[1]], length, setup.depth);
+        left.connect(&right, setup, setup.psn);
+        right.connect(&left, setup, [setup.psn[1], setup.psn[0]]);
         let messages = setup.messages.clone();
         right.buffer.store_u64(slot * messages.len(), 0);
         for (n, message) in messages.iter().enumerate() {
@@ -202,7 +153,7 @@ impl Conversation {
         };
         let end = &self.right;
         let sges = match self.messages[n].kind {
-            Kind::Send => vec![sge(end, self.slot * n, self.messages[n].size)],
+            Kind::Send => vec![end.sge(self.slot * n, self.messages[n].size)],
             _ => Vec::new(),
         };
         end.qp
@@ -245,9 +196,9 @@ impl Conversation {
         };
         // Cut in two where there is room for it.
         let cut = size / 3;
-        let sges = [sge(&self.left, at, cut), sge(&self.left, at + cut, size - cut)];
+        let sges = [self.left.sge(at, cut), self.left.sge(at + cut, size - cut)];
         let sges = if message.kind == Kind::FetchAdd {
-            &[sge(&self.left, at, 8)][..]
+            &[self.left.sge(at, 8)][..]
         } else {
             &sges[..]
         };
@@ -398,12 +349,9 @@ impl Conversation {
     }
 }
 
-fn sge(end: &End, offset: usize, length: usize) -> Sge {
-    Sge {
-        addr: end.mr.addr() + offset as u64,
-        length: length as u32,
-        lkey: end.mr.lkey(),
-    }
+pub(super) fn pattern(n: usize, side: u8, length: usize) -> Vec<u8> {
+    let mut random = Random::new((n as u64) << 8 | u64::from(side));
+    (0..length).map(|_| random.next_u64() as u8).collect()
 }
 
 fn same(buffer: &Buffer, at: usize, expected: &[u8], n: usize) -> Result<(), String> {
@@ -421,34 +369,4 @@ pub(super) fn poll(cq: &<Softroce as Provider>::Cq) -> Result<Option<Wc>, String
     let mut wc = [Wc::default()];
     let count = cq.poll(&mut wc).map_err(|e| e.to_string())?;
     Ok((count == 1).then_some(wc[0]))
-}
-
-fn connect(own: &End, peer: &End, setup: &Setup, [own_psn, peer_psn]: [u32; 2]) {
-    let modify = |attr: QpAttr| own.qp.modify(&attr).expect("a legal transition");
-    modify(QpAttr {
-        state: Some(QpState::Init),
-        pkey_index: Some(0),
-        port: Some(1),
-        access: Some(Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC),
-        ..QpAttr::default()
-    });
-    modify(QpAttr {
-        state: Some(QpState::Rtr),
-        av: Some(peer.address),
-        path_mtu: Some(setup.mtu()),
-        dest_qpn: Some(peer.qp.qpn()),
-        rq_psn: Some(peer_psn),
-        max_dest_rd_atomic: Some(setup.rd_atomic),
-        min_rnr_timer: Some(setup.min_rnr_timer),
-        ..QpAttr::default()
-    });
-    modify(QpAttr {
-        state: Some(QpState::Rts),
-        timeout: Some(setup.timeout),
-        retry_cnt: Some(setup.retry_cnt),
-        rnr_retry: Some(setup.rnr_retry),
-        sq_psn: Some(own_psn),
-        max_rd_atomic: Some(setup.rd_atomic),
-        ..QpAttr::default()
-    });
 }

@@ -2,8 +2,8 @@
 
 use softroce::Softroce;
 use verbs_api::{
-    Access, AddressVector, Buffer, Context, CqInit, MemoryRegion, ProtectionDomain, Provider, QpAttr, QpCap,
-    QpInit, QpState, QpType, QueuePair, RecvWr, SendOp, SendWr, Sge, WcStatus,
+    Access, AddressVector, Buffer, Connection, Context, CqInit, MemoryRegion, ProtectionDomain, Provider,
+    QpCap, QpInit, QpState, QpType, QueuePair, RecvWr, SendOp, SendWr, Sge, WcStatus,
 };
 
 use super::conversation::{GUARD, GUARD_BYTE, pattern, poll};
@@ -242,34 +242,13 @@ impl Stream {
 }
 
 fn connect(own: &End, peer: &End, to_peer: &AddressVector, setup: &plan::Stream) {
-    let modify = |attr: QpAttr| own.qp.modify(&attr).expect("a legal transition");
-    let is_datagram = setup.service == Unreliable::Ud;
-    modify(QpAttr {
-        state: Some(QpState::Init),
-        pkey_index: Some(0),
-        port: Some(1),
-        access: (!is_datagram).then_some(Access::REMOTE_WRITE),
-        qkey: is_datagram.then_some(QKEY),
-        ..QpAttr::default()
-    });
-    let to_rtr = QpAttr {
-        state: Some(QpState::Rtr),
-        ..QpAttr::default()
+    let connection = Connection {
+        access: Access::REMOTE_WRITE,
+        qkey: QKEY,
+        path_mtu: setup.mtu(),
+        sq_psn: setup.psn,
+        rq_psn: setup.psn,
+        ..Connection::new(own.qp.qp_type(), *to_peer, peer.qp.qpn())
     };
-    modify(if is_datagram {
-        to_rtr
-    } else {
-        QpAttr {
-            av: Some(*to_peer),
-            path_mtu: Some(setup.mtu()),
-            dest_qpn: Some(peer.qp.qpn()),
-            rq_psn: Some(setup.psn),
-            ..to_rtr
-        }
-    });
-    modify(QpAttr {
-        state: Some(QpState::Rts),
-        sq_psn: Some(setup.psn),
-        ..QpAttr::default()
-    });
+    connection.make(&own.qp).expect("legal transitions");
 }

@@ -6,8 +6,8 @@ use roce_wire::{Aeth, Bth, Headers, ICRC_LEN, Msn, Opcode, Psn, Qpn, Syndrome, p
 use softroce::Softroce;
 use softroce_sim::World;
 use verbs_api::{
-    Access, AddressVector, Buffer, CompletionQueue, Context, CqInit, Gid, Mtu, ProtectionDomain, Provider,
-    QpAttr, QpCap, QpInit, QpState, QueuePair, Wc, WcStatus,
+    Access, AddressVector, Buffer, CompletionQueue, Connection, Context, CqInit, Gid, Mtu, ProtectionDomain,
+    Provider, QpCap, QpInit, QpType, QueuePair, Wc, WcStatus,
 };
 
 /// Bytes of the region.
@@ -97,35 +97,17 @@ impl Bench {
             hop_limit: 64,
             ..AddressVector::default()
         };
-        let to_init = QpAttr {
-            state: Some(QpState::Init),
-            pkey_index: Some(0),
-            port: Some(1),
-            access: Some(access),
-            ..QpAttr::default()
+        let connection = Connection {
+            access,
+            path_mtu: Mtu::Mtu256,
+            sq_psn: settings.sq_psn,
+            rq_psn: settings.rq_psn,
+            timeout: 0,
+            max_rd_atomic: settings.rd_atomic,
+            max_dest_rd_atomic: settings.rd_atomic,
+            ..Connection::new(QpType::Rc, peer, PEER_QPN)
         };
-        let to_rtr = QpAttr {
-            state: Some(QpState::Rtr),
-            av: Some(peer),
-            path_mtu: Some(Mtu::Mtu256),
-            dest_qpn: Some(PEER_QPN),
-            rq_psn: Some(settings.rq_psn),
-            max_dest_rd_atomic: Some(settings.rd_atomic),
-            min_rnr_timer: Some(12),
-            ..QpAttr::default()
-        };
-        let to_rts = QpAttr {
-            state: Some(QpState::Rts),
-            timeout: Some(0),
-            retry_cnt: Some(7),
-            rnr_retry: Some(7),
-            sq_psn: Some(settings.sq_psn),
-            max_rd_atomic: Some(settings.rd_atomic),
-            ..QpAttr::default()
-        };
-        for attr in [to_init, to_rtr, to_rts] {
-            qp.modify(&attr).unwrap();
-        }
+        connection.make(&qp).unwrap();
         Bench {
             qp,
             cq,

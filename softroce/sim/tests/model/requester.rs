@@ -7,7 +7,7 @@ use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state
 use roce_wire::{AtomicAckEth, NakCode, Opcode, Syndrome};
 use verbs_api::{MemoryRegion, QueuePair, RKey, RemoteAddr, SendOp, SendWr, Sge, WcStatus};
 
-use crate::bench::{Bench, Ended, MTU, REGION, Sent, Settings, aeth, payload, step};
+use super::bench::{Bench, Ended, MTU, REGION, Sent, Settings, aeth, payload, step};
 
 /// READs and atomics that the requester may have outstanding.
 const DEPTH: usize = 3;

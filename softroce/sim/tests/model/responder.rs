@@ -7,7 +7,7 @@ use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state
 use roce_wire::{AtomicEth, NakCode, Opcode, RKey, Reth, RnrTimer, Syndrome};
 use verbs_api::{LKey, MemoryRegion, QueuePair, RecvWr, Sge, WcStatus};
 
-use crate::bench::{Bench, Ended, MTU, REGION, Sent, Settings, payload, step};
+use super::bench::{Bench, Ended, MTU, REGION, Sent, Settings, payload, step};
 
 /// READs and atomics that the responder remembers.
 const REMEMBERED: usize = 16;

@@ -1,12 +1,14 @@
 //! On a fabric that keeps what is sent and gives what it is told.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
 use std::os::fd::RawFd;
 
 use roce_wire::icrc::Verdict;
 use softroce_faults::Rules;
-use verbs_api::Mtu;
+use verbs_api::{Mtu, PortState};
 
+use super::super::FabricCounters;
 use super::*;
 use crate::clock::MonotonicClock;
 

@@ -43,7 +43,7 @@ pub struct Instruments<'a> {
     /// The device's counters by name, as they are now.
     pub counters: &'a dyn Fn() -> Counters,
     /// What loses packets on demand.
-    pub loss: Option<&'a Loss>,
+    pub loss: Option<Loss<'a>>,
 }
 
 /// The peer's memory.

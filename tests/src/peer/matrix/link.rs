@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::json;
 use verbs_api::{
-    Access, AddressVector, CompletionChannel, CompletionQueue, Context, CqInit, Gid, MemoryRegion, Notify,
-    ProtectionDomain, Provider, QpAttr, QpCap, QpInit, QpState, QpType, QueuePair, RecvWr, SendOp, SendWr,
-    Sge, Wc, WcStatus,
+    Access, AddressVector, CompletionChannel, CompletionQueue, Connection, Context, CqInit, Gid,
+    MemoryRegion, Notify, ProtectionDomain, Provider, QpCap, QpInit, QpType, QueuePair, RecvWr, SendOp,
+    SendWr, Sge, Wc, WcStatus,
 };
 
 use super::bench::Bench;
@@ -73,7 +73,7 @@ impl<P: Provider> Link<P> {
             qp_type: service,
             ..QpInit::rc(&cq)
         })?;
-        qp.modify(&to_init(service, terms))?;
+        qp.modify(&connection(bench, service, terms, 0).to_init())?;
         let psn = terms.psn
             + if bench.role == crate::peer::Role::Caller {
                 100
@@ -86,8 +86,13 @@ impl<P: Provider> Link<P> {
             .meet_with("qp", json!({ "qpn": qp.qpn(), "psn": psn }))?;
         let peer_qpn = u32::try_from(number(&theirs, "qpn")?)?;
         let peer_psn = u32::try_from(number(&theirs, "psn")?)?;
-        qp.modify(&to_rtr(bench, service, terms, (peer_qpn, peer_psn)))?;
-        qp.modify(&to_rts(bench.timeout, service, terms, psn))?;
+        let connection = Connection {
+            sq_psn: psn,
+            rq_psn: peer_psn,
+            ..connection(bench, service, terms, peer_qpn)
+        };
+        qp.modify(&connection.to_rtr())?;
+        qp.modify(&connection.to_rts())?;
         // Nobody sends before the peer can receive.
         bench.talk.meet("ready")?;
         Ok(Link {
@@ -173,57 +178,21 @@ pub fn way_to<P: Provider>(bench: &Bench<'_, P>, gid: Gid) -> AddressVector {
     }
 }
 
-fn to_init(service: QpType, terms: Terms) -> QpAttr {
-    let is_datagram = service == QpType::Ud;
-    QpAttr {
-        state: Some(QpState::Init),
-        pkey_index: Some(0),
-        port: Some(1),
-        qkey: is_datagram.then_some(QKEY),
-        access: (!is_datagram).then_some(match service {
+/// The connection of a queue pair to the peer's.
+fn connection<P: Provider>(bench: &Bench<'_, P>, service: QpType, terms: Terms, dest_qpn: u32) -> Connection {
+    Connection {
+        access: match service {
             // Unreliable services know neither READ nor atomics.
             QpType::Uc => terms.access & Access::REMOTE_WRITE,
             _ => terms.access,
-        }),
-        ..QpAttr::default()
-    }
-}
-
-fn to_rtr<P: Provider>(
-    bench: &Bench<'_, P>,
-    service: QpType,
-    terms: Terms,
-    (qpn, psn): (u32, u32),
-) -> QpAttr {
-    let state = Some(QpState::Rtr);
-    if service == QpType::Ud {
-        return QpAttr {
-            state,
-            ..QpAttr::default()
-        };
-    }
-    let is_reliable = service == QpType::Rc;
-    QpAttr {
-        state,
-        av: Some(way_to(bench, bench.peer_gid)),
-        path_mtu: Some(bench.mtu),
-        dest_qpn: Some(qpn),
-        rq_psn: Some(psn),
-        max_dest_rd_atomic: is_reliable.then_some(RD_ATOMIC),
-        min_rnr_timer: is_reliable.then_some(terms.min_rnr_timer),
-        ..QpAttr::default()
-    }
-}
-
-fn to_rts(timeout: u8, service: QpType, terms: Terms, psn: u32) -> QpAttr {
-    let is_reliable = service == QpType::Rc;
-    QpAttr {
-        state: Some(QpState::Rts),
-        sq_psn: Some(psn),
-        timeout: is_reliable.then_some(timeout),
-        retry_cnt: is_reliable.then_some(7),
-        rnr_retry: is_reliable.then_some(terms.rnr_retry),
-        max_rd_atomic: is_reliable.then_some(RD_ATOMIC),
-        ..QpAttr::default()
+        },
+        qkey: QKEY,
+        path_mtu: bench.mtu,
+        timeout: bench.timeout,
+        rnr_retry: terms.rnr_retry,
+        min_rnr_timer: terms.min_rnr_timer,
+        max_rd_atomic: RD_ATOMIC,
+        max_dest_rd_atomic: RD_ATOMIC,
+        ..Connection::new(service, way_to(bench, bench.peer_gid), dest_qpn)
     }
 }

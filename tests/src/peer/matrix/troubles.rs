@@ -11,7 +11,7 @@ use super::talk::Ending;
 use super::tally::{self, Expected};
 use super::transfers::check_receive;
 use crate::peer::Role;
-use crate::peer::loss::{Packets, Rule, Way};
+use crate::peer::loss::{Rule, Way};
 
 /// 81.92 ms: the receive is posted before the first repetition.
 const RNR_TIMER: u8 = 26;
@@ -59,12 +59,13 @@ impl Lost {
         matches!(self, Lost::ReadRequest | Lost::ReadAnswer)
     }
 
-    fn packets(self) -> Packets {
+    /// In the words of fault rules.
+    fn packets(self) -> &'static str {
         match self {
-            Lost::SendPacket => Packets::SendMiddle,
-            Lost::Acknowledgement => Packets::Acknowledge,
-            Lost::ReadRequest => Packets::ReadRequest,
-            Lost::ReadAnswer => Packets::ReadResponseMiddle,
+            Lost::SendPacket => "rc send middle",
+            Lost::Acknowledgement => "rc acknowledge",
+            Lost::ReadRequest => "rc read-request",
+            Lost::ReadAnswer => "rc read-response middle",
         }
     }
 
@@ -137,7 +138,7 @@ pub fn lost<P: Provider>(bench: &mut Bench<'_, P>, lost: Lost, requester: Role) 
         loss.arm(Rule {
             way: if is_mine { Way::Out } else { Way::In },
             packets: lost.packets(),
-        });
+        })?;
     }
     let seed = Seed::new(requester, 200, 0);
     if bench.role == requester {
@@ -146,7 +147,7 @@ pub fn lost<P: Provider>(bench: &mut Bench<'_, P>, lost: Lost, requester: Role) 
         serve(bench, &link, lost, size, seed)?;
     }
     if let Some(loss) = loss {
-        ensure!(loss.disarm(), "the packet to be lost was never seen");
+        ensure!(loss.disarm()?, "the packet to be lost was never seen");
     }
     let troubles = tally::troubles(&before, &(bench.instruments.counters)());
     let expected = lost.expected(bench.role == requester, bench.instruments.kind);

@@ -1,16 +1,6 @@
 //! Memory beyond plain regions, in virtual time: windows, invalidation, device memory, re-registration, ATOMIC WRITE,
 //! FLUSH.
 
-#[path = "../bench/node.rs"]
-#[allow(dead_code)]
-mod node;
-#[path = "../bench/pair.rs"]
-#[allow(dead_code)]
-mod pair;
-#[path = "../bench/raw.rs"]
-#[allow(dead_code)]
-mod raw;
-
 mod atomic_write;
 mod binding;
 mod device;
@@ -21,10 +11,11 @@ mod regions;
 mod unreliable;
 mod windows;
 
-use node::Node;
-use pair::{Fate, Rule};
 use softroce_engine::{BindRequest, MwId, SendOperation, Time};
 use verbs_api::{Access, RKey, RemoteAddr, SendFlags};
+
+use crate::node::Node;
+use crate::pair::{Fate, Rule};
 
 /// Of every `period` packets the one numbered `lost` is dropped, and the one numbered `twice` comes twice.
 fn bad_wire(period: u32, lost: u32, twice: Option<u32>) -> Rule {

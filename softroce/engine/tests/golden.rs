@@ -11,8 +11,7 @@
 //!
 //! Whole IP packets are compared, byte for byte, and so are completions and memory. What may differ stands in
 //! [`compare`] (fields of packets) and in [`deviation`] (where the kernel departs from the specification). Everything
-//! else is a failure. `cargo test -p softroce-engine --test golden -- --nocapture` prints the counts.
-#![allow(clippy::unwrap_used)]
+//! else is a failure. `cargo test -p softroce-engine --test engine golden -- --nocapture` prints the counts.
 
 mod capture;
 mod compare;

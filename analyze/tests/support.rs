@@ -1,6 +1,5 @@
 //! Captures made by hand: a packet a line, between a requester (192.0.2.1, queue pair 0x11) and a responder (192.0.2.2,
 //! queue pair 0x22).
-#![allow(dead_code, reason = "each test file uses a part")]
 
 use std::net::Ipv4Addr;
 

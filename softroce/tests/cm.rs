@@ -388,7 +388,7 @@ fn a_server_process() {
 fn server_process(at: SocketAddr) -> std::process::Child {
     use std::io::BufRead;
     let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_server_process", "--nocapture"])
+        .args(["--exact", "cm::a_server_process", "--nocapture"])
         .env(SERVER_VARIABLE, at.to_string())
         .stdout(std::process::Stdio::piped())
         .spawn()
@@ -422,7 +422,7 @@ fn a_program_that_ends_without_a_word_has_parted_with_its_peers() {
     let server = Side::on(address.ip());
     let _listener = server.listen(address);
     let mut client = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_client_process", "--nocapture"])
+        .args(["--exact", "cm::a_client_process", "--nocapture"])
         .env(CLIENT_VARIABLE, address.to_string())
         .stdout(std::process::Stdio::null())
         .spawn()

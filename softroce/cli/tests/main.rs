@@ -1,0 +1,4 @@
+//! The command as a program. One program, so that what it stands on is linked once.
+
+mod output;
+mod run;

@@ -1,0 +1,212 @@
+//! Datagrams on the real provider, in this process, each socket on a card of its own.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, poll};
+use softroce::Cm;
+use softroce_rsocket::{DatagramSocket, Family, Patience, Ready};
+
+#[path = "../support/hosts.rs"]
+mod hosts;
+
+use hosts::*;
+
+type Socket = DatagramSocket<Cm>;
+
+fn socket(host: &Host, family: Family) -> Socket {
+    DatagramSocket::new(&host.open, family).unwrap()
+}
+
+/// A socket that is bound to an address of its own, and its address.
+fn bound() -> (Socket, SocketAddr) {
+    let address = fresh_address();
+    let socket = socket(&Host::on(address), Family::V4);
+    socket.bind((address, 0).into()).unwrap();
+    let local = socket.local_addr();
+    (socket, local)
+}
+
+fn receive(socket: &Socket) -> (Vec<u8>, SocketAddr) {
+    let mut bytes = [0; 5000];
+    let (count, from) = socket.receive(&mut bytes, false, Patience::OfSocket).unwrap();
+    (bytes[..count].to_vec(), from)
+}
+
+/// Sleep until it is ready for something, as `poll` does.
+fn wait_for(socket: &Socket, wanted: impl Fn(Ready) -> bool) {
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let (ready, watch) = socket.watch().unwrap();
+        if wanted(ready) {
+            return;
+        }
+        assert!(Instant::now() < until, "{ready:?}");
+        let mut entries: Vec<_> = watch.fds().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        poll(&mut entries, 100_u16).unwrap();
+    }
+}
+
+/// An echo of so many datagrams.
+fn echo(socket: &Socket, count: usize) {
+    for _ in 0..count {
+        let (bytes, from) = receive(socket);
+        socket.send(Some(from), &bytes, Patience::OfSocket).unwrap();
+    }
+}
+
+#[test]
+fn datagrams_go_there_and_back_with_the_addresses_of_their_senders() {
+    let ((a, at_a), (b, at_b)) = (bound(), bound());
+    thread::scope(|scope| {
+        scope.spawn(|| echo(&b, 3));
+        for length in [0, 1, 4000] {
+            let data = vec![7; length];
+            assert_eq!(a.send(Some(at_b), &data, Patience::OfSocket).unwrap(), length);
+            assert_eq!(receive(&a), (data, at_b));
+        }
+    });
+    assert_eq!(a.local_addr(), at_a);
+}
+
+#[test]
+fn a_service_on_all_addresses_answers_from_the_one_that_was_asked() {
+    let address = fresh_address();
+    let server = socket(&Host::on(address), Family::V6);
+    server.bind("[::]:0".parse().unwrap()).unwrap();
+    let to = SocketAddr::from((address, server.local_addr().port()));
+    let client = socket(&Host::on(fresh_address()), Family::V4);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let (bytes, from) = receive(&server);
+            assert!(from.to_string().starts_with("[::ffff:127."), "{from}");
+            server.send(Some(from), &bytes, Patience::OfSocket).unwrap();
+        });
+        client.connect(Some(to)).unwrap();
+        client.send(None, b"hello", Patience::OfSocket).unwrap();
+        assert_eq!(receive(&client), (b"hello".to_vec(), to));
+    });
+    assert_eq!(client.peer_addr().unwrap(), to);
+    assert!(!client.local_addr().ip().is_unspecified());
+}
+
+#[test]
+fn both_work_over_ipv6() {
+    let host = Host::on("::1".parse().unwrap());
+    let (a, b) = (socket(&host, Family::V6), socket(&host, Family::V6));
+    b.bind("[::1]:0".parse().unwrap()).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| echo(&b, 1));
+        a.send(Some(b.local_addr()), b"six", Patience::OfSocket).unwrap();
+        assert_eq!(receive(&a).0, b"six");
+    });
+}
+
+#[test]
+fn a_connected_socket_hears_its_peer_alone() {
+    let ((a, at_a), (b, at_b), (c, _)) = (bound(), bound(), bound());
+    a.connect(Some(at_b)).unwrap();
+    // Whoever sends asks first, which somebody must answer.
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let (bytes, from) = receive(&a);
+            assert_eq!((&bytes[..], from), (&b"friend"[..], at_b));
+        });
+        c.send(Some(at_a), b"stranger", Patience::OfSocket).unwrap();
+        b.send(Some(at_a), b"friend", Patience::OfSocket).unwrap();
+    });
+    a.connect(None).unwrap();
+    assert_eq!(errno(a.peer_addr()), libc_errno::ENOTCONN);
+    assert_eq!(
+        errno(a.send(None, b"x", Patience::OfSocket)),
+        libc_errno::EDESTADDRREQ
+    );
+    c.send(Some(at_a), b"again", Patience::OfSocket).unwrap();
+    assert_eq!(receive(&a).0, b"again");
+}
+
+#[test]
+fn looking_leaves_a_datagram_and_what_does_not_fit_is_lost() {
+    let ((a, at_a), (b, _)) = (bound(), bound());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            b.send(Some(at_a), b"first", Patience::OfSocket).unwrap();
+            b.send(Some(at_a), b"second", Patience::OfSocket).unwrap();
+        });
+        let mut bytes = [0; 3];
+        for is_peek in [true, false] {
+            assert_eq!(a.receive(&mut bytes, is_peek, Patience::OfSocket).unwrap().0, 3);
+            assert_eq!(&bytes, b"fir");
+        }
+        assert_eq!(receive(&a).0, b"second");
+    });
+    let mut bytes = [0; 3];
+    assert_eq!(
+        errno(a.receive(&mut bytes, false, Patience::None)),
+        libc_errno::EAGAIN
+    );
+}
+
+#[test]
+fn more_than_a_packet_holds_is_refused() {
+    let ((a, at_a), (b, _)) = (bound(), bound());
+    thread::scope(|scope| {
+        scope.spawn(|| receive(&a));
+        b.send(Some(at_a), &[0; 4088], Patience::OfSocket).unwrap();
+    });
+    assert_eq!(
+        errno(b.send(Some(at_a), &[0; 4089], Patience::OfSocket)),
+        libc_errno::EMSGSIZE
+    );
+}
+
+#[test]
+fn one_who_may_not_wait_is_told_and_can_poll() {
+    let ((a, at_a), (b, _)) = (bound(), bound());
+    b.set_nonblocking(true);
+    assert_eq!(
+        errno(b.send(Some(at_a), b"x", Patience::OfSocket)),
+        libc_errno::EAGAIN
+    );
+    thread::scope(|scope| {
+        scope.spawn(|| wait_for(&a, |ready| ready.input));
+        wait_for(&b, |ready| ready.output);
+        b.send(Some(at_a), b"x", Patience::OfSocket).unwrap();
+    });
+    assert_eq!(receive(&a).0, b"x");
+}
+
+#[test]
+fn a_port_without_a_socket_refuses() {
+    let ((_a, at_a), (b, _)) = (bound(), bound());
+    let nobody = SocketAddr::new(at_a.ip(), 7599);
+    assert_eq!(
+        errno(b.send(Some(nobody), b"x", Patience::OfSocket)),
+        libc_errno::ECONNREFUSED
+    );
+    b.set_nonblocking(true);
+    assert_eq!(
+        errno(b.send(Some(nobody), b"x", Patience::OfSocket)),
+        libc_errno::EAGAIN
+    );
+    wait_for(&b, |ready| ready.error);
+    assert_eq!(b.take_error(), Some(libc_errno::ECONNREFUSED));
+    let other = socket(&Host::on(fresh_address()), Family::V4);
+    assert_eq!(
+        errno(other.bind("192.0.2.1:5".parse().unwrap())),
+        libc_errno::EADDRNOTAVAIL
+    );
+}
+
+#[test]
+fn who_waits_on_a_socket_that_is_closed_is_told() {
+    let (a, _) = bound();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| errno(a.receive(&mut [0; 4], false, Patience::OfSocket)));
+        thread::sleep(Duration::from_millis(50));
+        a.close();
+        assert_eq!(waits.join().unwrap(), libc_errno::EBADF);
+    });
+    assert_eq!(errno(a.send(None, b"x", Patience::OfSocket)), libc_errno::EBADF);
+}
