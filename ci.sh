@@ -58,7 +58,7 @@ note_ignored_tests() {
 # The foreign programs of the end-to-end tests: a command or file that shows one is there, and its package.
 foreign=(
   tshark:tshark ibv_rc_pingpong:ibverbs-utils ib_write_lat:perftest ip:iproute2 iperf3:iperf3
-  rstream:rdmacm-utils ucx_perftest:ucx-utils fi_pingpong:libfabric-bin gcc:gcc setpriv:util-linux
+  rstream:rdmacm-utils /usr/include/rdma/rsocket.h:librdmacm-dev ucx_perftest:ucx-utils fi_pingpong:libfabric-bin gcc:gcc setpriv:util-linux
   /usr/include/infiniband/verbs.h:libibverbs-dev ibstat:infiniband-diags fi_info:libfabric-bin clang:clang
   rping:rdmacm-utils /usr/include/rdma/rdma_cma.h:librdmacm-dev qperf:qperf
   /usr/share/doc/libucx-dev/examples/ucp_client_server.c:libucx-dev
@@ -135,6 +135,7 @@ if [ "$mode" = long ]; then
   if reason=$(tests/rxe-vm/rig.sh --can-run 2>&1); then
     part "the kernel's soft RDMA" 1500 tests/rxe-vm/rig.sh "$built/release/softroce" "$built/debug/peer"
     part "scripts against rxe" 900 tests/rxe-vm/drill.sh "$built/release/softroce"
+    part "RDMA CM with rxe" 900 tests/rxe-vm/cm.sh "$built/release"
   else
     skip "the kernel's soft RDMA" "$reason"
   fi

@@ -134,6 +134,11 @@ impl Card {
 
     /// Receive one round, run timers that are due, send, and pass events on. Bounded.
     pub(crate) fn round(&mut self, now: Time, acks: RoundAcks, pace: &Pace) -> Done {
+        self.round_of_looks(now, acks, pace, 1)
+    }
+
+    /// The same with so many looks for packets, as long as there are none.
+    pub(crate) fn round_of_looks(&mut self, now: Time, acks: RoundAcks, pace: &Pace, looks: u32) -> Done {
         self.posting.round();
         let engine = &mut self.engine;
         let held = match acks {
@@ -141,9 +146,14 @@ impl Card {
             RoundAcks::Later | RoundAcks::Now => engine.holds_acks(),
         };
         engine.note_receive_pressure(self.fabric.receive_pressure());
-        let received = self
-            .fabric
-            .recv(&mut |meta, datagram| engine.handle_datagram(now, meta, datagram));
+        let mut take = |meta: &_, datagram: &_| engine.handle_datagram(now, meta, datagram);
+        let mut received = 0;
+        for _ in 0..looks {
+            received = self.fabric.recv(&mut take);
+            if received != 0 {
+                break;
+            }
+        }
         let mut done = Done {
             received,
             ..Done::default()

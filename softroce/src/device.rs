@@ -19,10 +19,13 @@ use crate::gate::{Gate, Guard, Left};
 use crate::journal::ask::Ear;
 use crate::options::ProgressMode;
 use crate::os::Thread;
-use crate::pace::Pace;
+use crate::pace::{Pace, Poller};
 use crate::system_counters::SystemCounters;
 use crate::worker;
 
+/// How often a poll looks for packets, as long as there are none, when the program does nothing but polling: what else a
+/// poll does then delays the finding less.
+const LOOKS_OF_A_SPINNER: u32 = 3;
 /// Rounds that one caller does on behalf of refused pollers before it goes its way.
 const ROUNDS_FOR_OTHERS: u32 = 4;
 /// Rounds of [`Device::progress`]: it works until nothing is left, but a bound is a bound.
@@ -403,21 +406,27 @@ impl Shared {
         result
     }
 
-    /// A polling thread's round, if nobody else is inside. Never waits.
-    pub(crate) fn poll_round(&self) {
+    /// A polling thread's round, if nobody else is inside. Never waits. Whether it found something that had arrived.
+    pub(crate) fn poll_round(&self) -> bool {
         let Some(guard) = self.gate.try_enter() else {
-            return;
+            return false;
         };
         let now = self.clock.now();
-        self.pace.polled(now);
-        if self.round_and_leave(guard, now) == Left::Again {
+        let looks = match self.pace.polled(now) {
+            Poller::Spins => LOOKS_OF_A_SPINNER,
+            Poller::Works => 1,
+        };
+        let (left, received) = self.round_and_leave(guard, now, looks);
+        if left == Left::Again {
             self.rounds_for_others();
         }
+        received > 0
     }
 
-    fn round_and_leave(&self, mut guard: Inside<'_>, now: Time) -> Left {
+    /// How many datagrams it received comes with it.
+    fn round_and_leave(&self, mut guard: Inside<'_>, now: Time, looks: u32) -> (Left, usize) {
         guard.clear_again();
-        let done = guard.round(now, RoundAcks::WithAnswer, &self.pace);
+        let done = guard.round_of_looks(now, RoundAcks::WithAnswer, &self.pace, looks);
         if done.received > 0 {
             self.pace.found_by_poll();
         }
@@ -425,7 +434,7 @@ impl Shared {
         self.pace.deadline_is(guard.poll_timeout());
         let left = guard.leave();
         self.pace.ring();
-        left
+        (left, done.received)
     }
 
     /// What a round leaves over is for the background thread, should it sleep: the program may not come back soon. Call
@@ -451,7 +460,7 @@ impl Shared {
             let Some(guard) = self.gate.try_enter() else {
                 return;
             };
-            if self.round_and_leave(guard, self.clock.now()) == Left::Quiet {
+            if self.round_and_leave(guard, self.clock.now(), 1).0 == Left::Quiet {
                 return;
             }
         }

@@ -28,6 +28,8 @@ const PART_OF_STREAK: u64 = 8;
 const TAKES_OVER_LATEST_NS: u64 = 4_000_000;
 /// Time between two polls that counts as a pause, ns.
 const PAUSE_NS: u64 = TAKES_OVER_AFTER_NS / 2;
+/// Polls that begin closer together than this, ns, are those of a program that does nothing else.
+const SPINS_WITHIN_NS: u64 = 3_000;
 /// A program whose polls found fewer arrivals than this in a row, before the thread took over and found one that had
 /// waited for it, does not wait by polling. One that found more does, and was held up for once.
 const FOUND_BY_POLLS_MIN: u32 = 16;
@@ -71,6 +73,15 @@ pub(crate) struct Pace {
     wanted: AtomicBool,
     /// Until when the thread sleeps, ns.
     sleeps_until_ns: AtomicU64,
+}
+
+/// What a program does that polls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Poller {
+    /// Nothing but polling.
+    Spins,
+    /// Something else in between.
+    Works,
 }
 
 /// What ends the thread's rest.
@@ -117,15 +128,20 @@ impl Pace {
         }
     }
 
-    /// A thread of the program does a round at `now`. Call inside the gate.
-    pub(crate) fn polled(&self, now: Time) {
+    /// A thread of the program does a round at `now`. What it seems to do between its polls. Call inside the gate.
+    pub(crate) fn polled(&self, now: Time) -> Poller {
         let now_ns = now.as_nanos();
-        if now_ns.saturating_sub(self.last_poll_ns.load(Ordering::Relaxed)) >= self.tempo.scale(PAUSE_NS) {
+        let apart_ns = now_ns.saturating_sub(self.last_poll_ns.load(Ordering::Relaxed));
+        if apart_ns >= self.tempo.scale(PAUSE_NS) {
             self.streak_since_ns.store(now_ns, Ordering::Relaxed);
         }
         self.last_poll_ns.store(now_ns, Ordering::Relaxed);
         if now_ns >= self.hold_off_at_ns.load(Ordering::Relaxed) && self.thread_watches() {
             self.hold_off(now_ns);
+        }
+        match apart_ns < self.tempo.scale(SPINS_WITHIN_NS) {
+            true => Poller::Spins,
+            false => Poller::Works,
         }
     }
 
@@ -309,6 +325,21 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn on_a_slow_machine_a_program_may_take_longer_between_two_polls() {
+        let gives_way_after = |tempo, silence_us: u64| {
+            let pace = Pace {
+                tempo,
+                ..Pace::without_thread()
+            };
+            pace.polled(Time::from_nanos(1_000_000));
+            pace.gives_way(Time::from_nanos(1_000_000 + silence_us * 1000))
+        };
+        assert!(gives_way_after(Tempo::USUAL, 49) && !gives_way_after(Tempo::USUAL, 50));
+        let slow = Tempo::of_system_call(1_160);
+        assert!(gives_way_after(slow, 199) && !gives_way_after(slow, 200));
+    }
 
     #[test]
     fn a_program_that_leaves_packets_lying_is_not_given_way_to_until_its_polls_find_them() {

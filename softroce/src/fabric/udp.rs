@@ -39,9 +39,13 @@ pub enum Endpoint {
     Interface(String),
 }
 
-/// Of a receive buffer no more is relied on than the system's usual size, bytes. What it has besides is for packets that
-/// nobody bounds: those of UC and UD, and of strangers.
-const RELIED_ON_BYTES: u32 = 212_992;
+/// What is relied on of a receive buffer, bytes: the system's usual size, or this part of a larger one. What it has besides
+/// is for packets that nobody bounds: those of UC and UD, and of strangers.
+const USUAL_BYTES: u32 = 212_992;
+const PART_RELIED_ON: u32 = 4;
+/// More is of no use, bytes: with this, READs are asked for in pieces that leave as two full trains, and two of them are
+/// under way.
+const RELIED_ON_BYTES_MAX: u32 = 675_840;
 
 /// How to open a [`UdpFabric`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,21 +138,24 @@ impl UdpFabric {
             header_fields: options.header_fields,
             sharing: Sharing::SameUser,
         };
-        let socket =
-            UdpSocket::bind(&own, socket_options).map_err(|error| refusal::explain(address, error))?;
-        // Refused only for interfaces that cannot have groups; then sending there is refused as well.
-        let _ = socket.send_groups_on(address, interface.index);
-        let groups = Groups::new(address, interface.index, socket_options)
-            .map_err(|error| Error::system("cannot watch the sockets of multicast groups", error))?;
+        // All that takes time comes before the socket: from then on packets of others may come here, which only reading
+        // passes on.
         let segments_max = match options.trains {
             Trains::Allowed => sys::largest_train_segments(&own),
             Trains::Never => 1,
         };
+        let groups = Groups::new(address, interface.index, socket_options)
+            .map_err(|error| Error::system("cannot watch the sockets of multicast groups", error))?;
+        let monitor = InterfaceMonitor::open().ok();
+        let arena = ReceiveArena::new();
+        let socket =
+            UdpSocket::bind(&own, socket_options).map_err(|error| refusal::explain(address, error))?;
+        // Refused only for interfaces that cannot have groups; then sending there is refused as well.
+        let _ = socket.send_groups_on(address, interface.index);
         let (_, receive_buffer_bytes) = socket.receive_memory().ok_or_else(|| {
             Error::invalid("the kernel does not tell the size of receive buffers (SO_MEMINFO, Linux 4.12)")
         })?;
         let links = Links::claim(address, scope_id(&own), sys::random_u64())?;
-        let monitor = InterfaceMonitor::open().ok();
         if let Some(monitor) = &monitor {
             links
                 .watch(monitor.as_raw_fd())
@@ -160,7 +167,7 @@ impl UdpFabric {
             interface,
             monitor,
             transmitter: Transmitter::new(own, segments_max),
-            arena: ReceiveArena::new(),
+            arena,
             member: Member::new(own, links),
             groups,
             counters: FabricCounters::default(),
@@ -299,7 +306,7 @@ impl Fabric for UdpFabric {
     }
 
     fn receive_buffer_bytes(&self) -> u32 {
-        self.receive_buffer_bytes.min(RELIED_ON_BYTES)
+        relied_on(self.receive_buffer_bytes)
     }
 
     fn port(&mut self) -> PortConfig {
@@ -376,6 +383,12 @@ impl Drop for UdpFabric {
     }
 }
 
+/// How much of a receive buffer of this size may be filled with what was asked for.
+fn relied_on(buffer_bytes: u32) -> u32 {
+    let part = (buffer_bytes / PART_RELIED_ON).clamp(USUAL_BYTES, RELIED_ON_BYTES_MAX);
+    buffer_bytes.min(part)
+}
+
 /// Every packet has an ICRC, so the first fabric of a process finds out how this machine computes them faster.
 fn find_faster_icrc() {
     static IS_FOUND: AtomicBool = AtomicBool::new(false);
@@ -426,4 +439,22 @@ fn scope_id(address: &SocketAddr) -> u32 {
 /// A steward whose rounds nobody else uses.
 fn new_steward(links: &Links) -> Steward {
     Steward::new(links.own(), sys::random_u64() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_large_receive_buffer_a_part_is_relied_on_and_of_a_usual_one_all() {
+        assert_eq!(relied_on(4_608), 4_608, "the smallest that Linux gives");
+        assert_eq!(relied_on(USUAL_BYTES), USUAL_BYTES);
+        assert_eq!(
+            relied_on(2 * USUAL_BYTES),
+            USUAL_BYTES,
+            "rmem_max as it usually is"
+        );
+        assert_eq!(relied_on(2 << 20), 1 << 19);
+        assert_eq!(relied_on(8 << 20), RELIED_ON_BYTES_MAX);
+    }
 }

@@ -243,3 +243,19 @@ proptest! {
         prop_assert_ne!(verify(&flow, &[0], &packet), Verdict::ValidWithIpId(0));
     }
 }
+
+#[test]
+fn a_crc_looked_up_byte_by_byte_is_that_of_the_library_for_every_length() {
+    let bytes: Vec<u8> = (0..200u32).map(|at| (at * 89 + 7) as u8).collect();
+    for length in 0..bytes.len() {
+        for before in [0, 1, 0xdead_beef, u32::MAX] {
+            let mut hasher = crc32fast::Hasher::new_with_initial(before);
+            hasher.update(&bytes[..length]);
+            assert_eq!(
+                linear::update_few(before, &bytes[..length]),
+                hasher.finalize(),
+                "{length} bytes after {before:#x}"
+            );
+        }
+    }
+}

@@ -179,7 +179,15 @@ impl Engine {
     }
 
     /// Queue pairs whose completion queue overflowed fail (IBA class G), and those of which a completion was made to.
+    #[inline]
     pub(super) fn fail_overflowed(&mut self) {
+        if !self.shared.overflowed.is_empty() || self.shared.judge.has_doomed() {
+            self.fail_those();
+        }
+    }
+
+    #[cold]
+    fn fail_those(&mut self) {
         while let Some(cq) = self.shared.overflowed.pop_front() {
             for qp in self.qps.iter_mut() {
                 if qp.uses_cq(cq) && qp.is_alive() {

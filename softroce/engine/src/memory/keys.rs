@@ -1,6 +1,8 @@
 //! Keys of regions: unpredictable, and mapped back to the region without a search.
 #![forbid(unsafe_code)]
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// Bits of a key above the tag.
 pub(super) const INDEX_BITS: u32 = 24;
 const HALF_BITS: u32 = INDEX_BITS / 2;
@@ -14,14 +16,19 @@ const ROUNDS: usize = 4;
 #[derive(Debug)]
 pub(super) struct KeyPermutation {
     secrets: [(u64, u64); ROUNDS],
+    /// The index that was looked up last, above its id: most often it is asked for again.
+    last: AtomicU64,
 }
 
 impl KeyPermutation {
     pub(super) fn new(seed: u64) -> Self {
         let mut state = seed;
-        KeyPermutation {
+        let keys = KeyPermutation {
             secrets: std::array::from_fn(|_| (split_mix(&mut state), split_mix(&mut state))),
-        }
+            last: AtomicU64::new(0),
+        };
+        keys.last.store(keys.id_found_of(0).into(), Ordering::Relaxed);
+        keys
     }
 
     /// The upper 24 bits of the key of `id`.
@@ -36,6 +43,17 @@ impl KeyPermutation {
     /// The id whose key has these upper 24 bits.
     #[inline]
     pub(super) fn id_of(&self, index: u32) -> u32 {
+        let last = self.last.load(Ordering::Relaxed);
+        if (last >> 32) as u32 == index {
+            return last as u32;
+        }
+        let id = self.id_found_of(index);
+        self.last
+            .store(u64::from(index) << 32 | u64::from(id), Ordering::Relaxed);
+        id
+    }
+
+    fn id_found_of(&self, index: u32) -> u32 {
         let (mut left, mut right) = (index >> HALF_BITS & HALF_MASK, index & HALF_MASK);
         for secret in self.secrets.iter().rev() {
             (left, right) = (right ^ round(*secret, left), left);

@@ -45,6 +45,9 @@ impl Transmitter {
 
     /// Send a whole batch.
     pub(super) fn send(&mut self, socket: &UdpSocket, batch: &mut TxBatch, counters: &mut FabricCounters) {
+        if batch.packets().len() == 1 {
+            return self.send_single(socket, batch, counters);
+        }
         let mut next = 0;
         while next < batch.packets().len() {
             if self.messages.len() == MESSAGES_MAX {
@@ -58,6 +61,23 @@ impl Transmitter {
             }
         }
         self.flush(socket, batch, counters);
+    }
+
+    /// A batch of one packet: what a program waits for that sends one message at a time.
+    fn send_single(&mut self, socket: &UdpSocket, batch: &mut TxBatch, counters: &mut FabricCounters) {
+        let Some(message) = self.seal(batch, Run { first: 0, count: 1 }) else {
+            counters.send_refused += 1;
+            return;
+        };
+        let buffer = &*batch.run_mut(0, 1);
+        loop {
+            match socket.send(&mut self.arena, buffer, &[message]) {
+                Ok(_) => count_sent(&message, counters),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => counters.send_refused += 1,
+            }
+            return;
+        }
     }
 
     /// Send control packets to the own address; they lie back to back in `bytes`.

@@ -34,9 +34,11 @@ pub(in crate::fabric) struct ReceiveArena {
     names: Box<[libc::sockaddr_storage]>,
     controls: Box<[Control]>,
     bytes: Box<[u8]>,
-    /// Reads to try in the next call: a single one while the last call found little, since a second costs a futile
-    /// look at an empty queue.
+    /// Reads to try in the next call: a single one while calls find little, since a second costs a futile look at an
+    /// empty queue.
     next_reads: usize,
+    /// Whether the last call found all that it tried to. One in a row may be a conversation, two are a stream.
+    was_full: bool,
 }
 
 // SAFETY: the pointers in `headers` and `parts` are only followed within `UdpSocket::receive`, which has set them all
@@ -64,6 +66,7 @@ impl ReceiveArena {
             controls: vec![Control([0; CONTROL_BYTES]); READS_A_CALL_MAX].into_boxed_slice(),
             bytes: vec![0; READS_A_CALL_MAX * READ_BYTES].into_boxed_slice(),
             next_reads: 1,
+            was_full: false,
         }
     }
 
@@ -138,11 +141,13 @@ impl UdpSocket {
             };
             count.max(0) as usize
         };
-        arena.next_reads = if got == reads {
-            (reads * 2).min(READS_A_CALL_MAX)
-        } else {
-            1
+        let is_full = got == reads;
+        arena.next_reads = match (is_full, arena.was_full) {
+            (true, true) => (reads * 2).min(READS_A_CALL_MAX),
+            (true, false) => reads,
+            (false, _) => 1,
         };
+        arena.was_full = is_full;
         got
     }
 }
