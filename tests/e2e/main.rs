@@ -4,6 +4,7 @@
 //! run here (no root, a program missing) is shown as ignored with its reason.
 #![forbid(unsafe_code)]
 
+mod analysis;
 mod bad_arguments;
 mod bandwidth;
 mod captures;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         crowds::cases(),
         bandwidth::cases(),
         captures::cases(),
+        analysis::cases(),
         verbs_tools::cases(),
         walk::cases(),
         perftest::cases(),
