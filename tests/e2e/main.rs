@@ -26,6 +26,7 @@ mod perftest;
 mod pingpong;
 mod port_events;
 mod pyverbs;
+mod rdma_cm;
 mod rights;
 mod rsockets;
 mod rxe;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         lid_addressing::cases(),
         paths::cases(),
         ucx::cases(),
+        rdma_cm::cases(),
         rights::cases(),
         port_events::cases(),
         failures::cases(),
