@@ -58,8 +58,10 @@ note_ignored_tests() {
 # The foreign programs of the end-to-end tests: a command or file that shows one is there, and its package.
 foreign=(
   tshark:tshark ibv_rc_pingpong:ibverbs-utils ib_write_lat:perftest ip:iproute2 iperf3:iperf3
-  rstream:rdmacm-utils ucx_perftest:ucx-utils fi_pingpong:libfabric-bin gcc:gcc setpriv:util-linux
+  rstream:rdmacm-utils /usr/include/rdma/rsocket.h:librdmacm-dev ucx_perftest:ucx-utils fi_pingpong:libfabric-bin gcc:gcc setpriv:util-linux
   /usr/include/infiniband/verbs.h:libibverbs-dev ibstat:infiniband-diags fi_info:libfabric-bin clang:clang
+  rping:rdmacm-utils /usr/include/rdma/rdma_cma.h:librdmacm-dev qperf:qperf
+  /usr/share/doc/libucx-dev/examples/ucp_client_server.c:libucx-dev
   g++:g++ make:make cmake:cmake /usr/include/gtest/gtest.h:libgtest-dev objdump:binutils
   valgrind:valgrind /usr/lib/debug/.build-id:libc6-dbg
   /usr/lib/python3/dist-packages/pyverbs:python3-pyverbs chromium:chromium
@@ -108,7 +110,8 @@ else
 fi
 part "repository" 300 cargo test -p e2e --lib --test repository --locked
 part "documentation" 600 env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
-part "cases without beds" 300 cargo check -p conformance --no-default-features --locked
+# Beside another package, so that all under them is there already with the same features.
+part "cases without beds" 300 cargo check -p conformance -p e2e --no-default-features --locked
 
 # ------------------------------------------------------------------- full --
 if [ "$mode" != quick ]; then
@@ -133,6 +136,7 @@ if [ "$mode" = long ]; then
   if reason=$(tests/rxe-vm/rig.sh --can-run 2>&1); then
     part "the kernel's soft RDMA" 1500 tests/rxe-vm/rig.sh "$built/release/softroce" "$built/debug/peer"
     part "scripts against rxe" 900 tests/rxe-vm/drill.sh "$built/release/softroce"
+    part "RDMA CM with rxe" 900 tests/rxe-vm/cm.sh "$built/release"
   else
     skip "the kernel's soft RDMA" "$reason"
   fi

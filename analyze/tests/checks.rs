@@ -493,6 +493,43 @@ fn an_address_says_at_which_end_a_capture_was_taken() {
     assert_eq!(report.connections[0].withheld, 1, "{report}");
 }
 
+/// A congestion notification from the responder.
+fn notification(at_us: u64) -> Line {
+    packet(
+        at_us,
+        (RESPONDER, REQUESTER, REQUESTER_QP),
+        Opcode::new(0x81),
+        0,
+        &[0; 16],
+        |headers| {
+            headers.bth.becn = true;
+        },
+    )
+}
+
+#[test]
+fn a_congestion_notification_needs_a_packet_that_has_met_congestion() {
+    let mut lines = story();
+    lines.insert(1, notification(1));
+    // Where the capture was taken nobody knows: the mark may have been made behind it.
+    silent(&lines);
+    let at_sender: Vec<Line> = lines.iter().cloned().map(Line::sent).collect();
+    finds(&at_sender, "ECN-1", RESPONDER, 2);
+    // One that was caused, and the next, which the same mark may have caused.
+    let mut caused = vec![story()[0].clone().marked().received(), notification(1).sent()];
+    caused.extend(story().into_iter().skip(1).map(Line::sent));
+    caused.push(notification(60).sent());
+    let report = analyze(&caused);
+    assert_eq!(report.findings().count(), 0, "{report}");
+    let counts = &report.connections[0].directions[0].counts;
+    assert_eq!(
+        (counts.congestion_marks, counts.notifications),
+        (1, 2),
+        "{report}"
+    );
+    assert_eq!(counts.notification_gaps.count(), 1, "{report}");
+}
+
 #[test]
 fn an_unreliable_connection_is_checked_without_answers() {
     let lines = |ask: bool| {

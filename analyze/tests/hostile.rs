@@ -1,5 +1,6 @@
 //! Whatever a capture holds, reading it ends with a report and a picture.
 
+use crate::harness;
 use crate::support::*;
 use proptest::prelude::*;
 use roce_analyze::ladder::{Builder, page};
@@ -95,4 +96,20 @@ proptest! {
     fn a_packet_cut_anywhere_is_read(line in nonsense(), cut in 0_usize..400) {
         read_all(&[line.cut_to(cut)], LinkType::RawIp);
     }
+
+    #[test]
+    fn any_file_is_read_as_the_fuzzer_has_it(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+        harness::run(&bytes);
+    }
+}
+
+#[test]
+fn what_the_fuzzer_begins_with_is_read() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/capture");
+    let mut files = 0;
+    for entry in std::fs::read_dir(corpus).unwrap() {
+        harness::run(&std::fs::read(entry.unwrap().path()).unwrap());
+        files += 1;
+    }
+    assert!(files >= 5);
 }

@@ -35,6 +35,12 @@ impl<B: Testbed> Scene<B> {
 
     /// The queue pair `node` of the left end, still in RESET, brought to RTS with a peer that the case plays.
     pub fn raw_peer_of(&mut self, node: Node<B::P>, setup: &Setup) -> Result<RawPeer<B>, Failure> {
+        let mut setup = setup.clone();
+        if setup.timeout == Setup::default().timeout {
+            // The case does not count on it. What is played answers when it gets the processor.
+            setup.timeout = self.virtually(setup.timeout, 19);
+        }
+        let setup = &setup;
         let played = Endpoint {
             side: Side::Right,
             qpn: PLAYED_QPN,

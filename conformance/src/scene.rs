@@ -118,10 +118,9 @@ impl<B: Testbed> Scene<B> {
         }
     }
 
-    /// An ACK timeout code, where an answer must come in time: in real time at least one that lasts 67 ms, which a busy
-    /// machine can mostly keep to.
+    /// An ACK timeout code, where an answer must come in time: this one, or the least that the bed can keep to.
     pub fn timeout(&self, code: u8) -> u8 {
-        self.virtually(code, code.max(14))
+        code.max(self.bed.least_timeout())
     }
 
     /// How long to look whether something happens that must not: in real time half a second at most.

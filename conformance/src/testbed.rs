@@ -190,6 +190,11 @@ pub trait Testbed: Sized {
         Duration::ZERO
     }
 
+    /// The least ACK timeout code within which an answer comes here; of a machine that has other things to do, mostly.
+    fn least_timeout(&self) -> u8 {
+        0
+    }
+
     /// How long packets on their way may take to arrive, and to be dealt with: nobody looks whether something has come of
     /// them before. Nothing in virtual time, where that is known.
     fn settling(&self) -> Duration {

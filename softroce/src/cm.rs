@@ -60,7 +60,6 @@ use crate::provider::Softroce;
 use channel::ChannelShared;
 use id::IdInner;
 
-pub use id::VendorOptions;
 pub use verbs::GroupMember;
 
 pub(crate) mod card;

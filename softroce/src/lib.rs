@@ -52,7 +52,7 @@ mod xrc;
 pub use ah::Ah;
 pub use channel::Channel;
 pub use clock::{Clock, MonotonicClock};
-pub use cm::{Cm, CmId, GroupMember, VendorOptions};
+pub use cm::{Cm, CmId, GroupMember};
 pub use context::Context;
 pub use cq::Cq;
 pub use description::DeviceDescription;

@@ -337,6 +337,21 @@ mod tests {
     }
 
     #[test]
+    fn on_a_slow_machine_a_program_may_take_longer_between_two_polls() {
+        let gives_way_after = |tempo, silence_us: u64| {
+            let pace = Pace {
+                tempo,
+                ..Pace::without_thread()
+            };
+            pace.polled(Time::from_nanos(1_000_000));
+            pace.gives_way(Time::from_nanos(1_000_000 + silence_us * 1000))
+        };
+        assert!(gives_way_after(Tempo::USUAL, 49) && !gives_way_after(Tempo::USUAL, 50));
+        let slow = Tempo::of_system_call(1_160);
+        assert!(gives_way_after(slow, 199) && !gives_way_after(slow, 200));
+    }
+
+    #[test]
     fn a_program_that_leaves_packets_lying_is_not_given_way_to_until_its_polls_find_them() {
         let pace = Pace::without_thread();
         let at = |us: u64| Time::from_nanos(us * 1000);

@@ -36,7 +36,7 @@ impl Tempo {
         Tempo::of_system_call((0..TRIALS).map(trial).min().unwrap_or(0))
     }
 
-    fn of_system_call(ns: u64) -> Tempo {
+    pub(crate) fn of_system_call(ns: u64) -> Tempo {
         match ns < REAL_NS {
             true => Tempo::USUAL,
             false => Tempo(ns.div_ceil(USUAL_NS).min(FACTOR_MAX)),

@@ -2,6 +2,9 @@
 //!
 //! The processes are this test program again, see [`a_member_process`].
 
+#[path = "support/fabric.rs"]
+mod support;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::RawFd;
@@ -11,7 +14,7 @@ use std::time::{Duration, Instant};
 use softroce::{Fabric, UdpFabric};
 use softroce_engine::{RxMeta, TxBatch};
 
-use crate::support::*;
+use support::*;
 
 /// Tells the program to be a member process on this address.
 const ADDRESS_VARIABLE: &str = "SOFTROCE_TEST_MEMBER";
@@ -93,7 +96,7 @@ struct Process {
 impl Process {
     fn start(address: IpAddr) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "fabric_processes::a_member_process", "--nocapture"])
+            .args(["--exact", "a_member_process", "--nocapture"])
             .env(ADDRESS_VARIABLE, address.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

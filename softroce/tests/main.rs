@@ -1,5 +1,5 @@
 //! The card over sockets and over wires of the tests' own. One program, so that what it stands on is linked once; what
-//! needs a process for itself (forks, signals, counted descriptors and allocations) is a program of its own beside it.
+//! needs a process for itself (forks, signals, measured silences, counted descriptors and allocations) is a program of its own beside it.
 
 #[path = "support/fabric.rs"]
 mod support;
@@ -7,7 +7,6 @@ mod support;
 mod cm;
 mod fabric_groups;
 mod fabric_interfaces;
-mod fabric_processes;
 mod fabric_udp;
 mod fabric_users;
 mod provider;

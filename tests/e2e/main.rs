@@ -4,6 +4,7 @@
 //! run here (no root, a program missing) is shown as ignored with its reason.
 #![forbid(unsafe_code)]
 
+mod analysis;
 mod bad_arguments;
 mod bandwidth;
 mod captures;
@@ -25,6 +26,7 @@ mod perftest;
 mod pingpong;
 mod port_events;
 mod pyverbs;
+mod rdma_cm;
 mod rights;
 mod rsockets;
 mod rxe;
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         crowds::cases(),
         bandwidth::cases(),
         captures::cases(),
+        analysis::cases(),
         verbs_tools::cases(),
         walk::cases(),
         perftest::cases(),
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         lid_addressing::cases(),
         paths::cases(),
         ucx::cases(),
+        rdma_cm::cases(),
         rights::cases(),
         port_events::cases(),
         failures::cases(),

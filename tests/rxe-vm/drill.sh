@@ -1,7 +1,8 @@
 #!/bin/bash
 # The scripts of conformance/drill against the kernel's rdma_rxe in a throw-away VM: the host plays, rxe0 answers.
 #
-#   drill.sh [--cache DIR] [--kernel PKG] SOFTROCE [SCRIPT...]      SOFTROCE: the built command
+#   drill.sh [--cache DIR] [--kernel PKG] [--renew DIR] SOFTROCE [SCRIPT...]      SOFTROCE: the built command
+#     --renew DIR      the captures that DIR has are replaced by this run's (../data/drill-rxe-6.1)
 #
 # Prints how each script ended, and for those that did not run as they say, line, column, what was seen and the packets;
 # a pcapng of each lies in the folder after "packets:". The status is 0 when all scripts were tried, whatever came of
@@ -9,10 +10,11 @@
 # can reach.
 set -u
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
-options=() softroce='' scripts=()
+options=() renew='' softroce='' scripts=()
 while [ $# -gt 0 ]; do
   case $1 in
     --cache|--kernel) options+=("$1" "$2"); shift 2;;
+    --renew) renew=$(realpath "$2"); shift 2;;
     -h|--help) sed -n '2,/^set -u/{/^set -u/d;s/^# \{0,1\}//;p}' "$0"; exit 0;;
     -*) echo "drill.sh: unknown option $1 (see --help)" >&2; exit 2;;
     *) if [ -z "$softroce" ]; then softroce=$1; else scripts+=("$(realpath "$1")"); fi; shift;;
@@ -55,5 +57,10 @@ for script in "${tried[@]}"; do
     untold=$((untold + 1)); printf '%-30s not tried\n' "$name"
   fi
 done
+if [ -n "$renew" ]; then
+  for capture in "$renew"/*.pcapng; do
+    [ ! -s "$out/${capture##*/}" ] || cp "$out/${capture##*/}" "$capture"
+  done
+fi
 echo "rxe: ${#tried[@]} scripts: $pass pass, $otherwise otherwise, $untold not tried; $skipped need virtual time; packets: $out"
 [ "$status" = 0 ] && [ "$untold" = 0 ]

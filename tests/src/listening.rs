@@ -34,6 +34,49 @@ pub fn wait_for_listener(server: &Running, port: u16) -> Outcome {
     )))
 }
 
+/// Port spaces of RDMA CM: connections, datagrams, and connections in InfiniBand's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CmPorts {
+    /// `RDMA_PS_TCP`
+    Tcp = 0x0106,
+    /// `RDMA_PS_UDP`
+    Udp = 0x0111,
+    /// `RDMA_PS_IB`
+    Ib = 0x013f,
+}
+
+/// Waits until some process in the server's network has a port of RDMA CM.
+pub fn wait_for_cm_listener(server: &Running, ports: CmPorts, port: u16) -> Outcome {
+    let deadline = Instant::now() + LIMIT;
+    while Instant::now() < deadline {
+        if has_cm_port(server.pid(), ports, port) {
+            return Ok(());
+        }
+        if server.has_ended() {
+            return Err(Stop::Fail(format!(
+                "the server ended before it had the port {port} of RDMA CM.\n{}",
+                server.report()
+            )));
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Err(Stop::Fail(format!(
+        "no one has the port {port} of RDMA CM after {LIMIT:?}.\n{}",
+        server.report()
+    )))
+}
+
+/// Whether somebody in the network of process `pid` has a port of RDMA CM: softroce claims it by a socket whose name ends
+/// with the service.
+pub fn has_cm_port(pid: u32, ports: CmPorts, port: u16) -> bool {
+    let end = format!("/cm/{:x}", (ports as u64) << 16 | u64::from(port));
+    std::fs::read_to_string(format!("/proc/{pid}/net/unix")).is_ok_and(|table| {
+        table
+            .lines()
+            .any(|line| line.trim_end_matches('@').ends_with(&end))
+    })
+}
+
 /// Whether a socket of the network namespace of process `pid` listens on `port`.
 pub fn is_listening(pid: u32, port: u16) -> bool {
     ["tcp", "tcp6"].iter().any(|table| {

@@ -127,6 +127,9 @@ pub enum CmEventKind {
     MulticastError = 13,
     AddrChange = 14,
     TimewaitExit = 15,
+    AddrInfoResolved = 16,
+    AddrInfoError = 17,
+    User = 18,
 }
 
 /// An event. Dropping it acknowledges it; destroying its id waits for that.
@@ -150,7 +153,7 @@ pub struct CmEvent<M: ConnectionManager> {
     pub peer: PeerParameters,
     /// Datagrams: where to send to.
     pub datagram_peer: Option<DatagramPeer>,
-    /// Groups: the cookie of [`CmId::join_multicast`].
+    /// Groups: the cookie of [`CmId::join_multicast`]. Events of the program's own: its number.
     pub group_cookie: u64,
     /// Runs when the event is dropped.
     pub acknowledge: Acknowledge,

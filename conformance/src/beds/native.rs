@@ -323,6 +323,11 @@ impl Testbed for NativeBed {
         self.patience
     }
 
+    fn least_timeout(&self) -> u8 {
+        // 134 ms, and 537 ms on a machine that is known to be slow.
+        if self.patience > PATIENCE { 17 } else { 15 }
+    }
+
     fn settling(&self) -> Duration {
         match self.wire {
             // 100 ms on an emulated machine, of which 30 s of patience is asked.

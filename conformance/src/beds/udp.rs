@@ -21,6 +21,8 @@ const EAGER_POLLS: u32 = 200;
 const PAUSE: Duration = Duration::from_micros(100);
 /// Within which a packet of the case is dealt with, unless the machine has much else to do.
 const SETTLING: Duration = Duration::from_millis(10);
+/// A try of 67 ms at least.
+const LEAST_TIMEOUT: u8 = 14;
 
 /// The loopback interface has one IPv6 address.
 pub(super) const IPV6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
@@ -175,6 +177,10 @@ impl Testbed for UdpBed {
 
     fn slack(&self) -> Duration {
         Duration::from_secs(2)
+    }
+
+    fn least_timeout(&self) -> u8 {
+        LEAST_TIMEOUT
     }
 
     fn settling(&self) -> Duration {

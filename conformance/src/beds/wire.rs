@@ -49,7 +49,7 @@ impl<F: Forger> Wire<F> {
             Ok(()) => Moved::Forged,
             Err(_) => Moved::Refused,
         };
-        self.traffic.keep(&flow, 0, bytes, moved);
+        self.traffic.keep_forged(&flow, bytes, moved);
     }
 }
 

@@ -124,8 +124,8 @@ fn times(packets: &[Passing], psn: Psn) -> Vec<Duration> {
 }
 
 fn timeout_interval<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    // Codes of up to a second; in real time up to a quarter.
-    let last = scene.virtually(18u8, 16);
+    // Codes of up to a second; in real time up to an eighth.
+    let last = scene.virtually(18u8, 15);
     // A packet is seen a moment after the engine has looked at the clock; on a busy machine that may be a while.
     let early = scene.virtually(Duration::ZERO, Duration::from_millis(50));
     for timeout in [8u8, 12, 14, last] {

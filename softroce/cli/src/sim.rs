@@ -124,6 +124,9 @@ impl Sim {
                 }
             }
         };
+        // Half an hour later is too late to learn that nothing can be kept there.
+        std::fs::create_dir_all(&self.findings)
+            .with_context(|| format!("cannot make the folder {}", self.findings.display()))?;
         let mut report = Report {
             first_seed: Some(first),
             ..Report::default()

@@ -34,7 +34,7 @@ mod texts;
 pub(crate) use address::{
     rdma_bind_addr, rdma_get_dst_port, rdma_get_src_port, rdma_listen, rdma_resolve_addr, rdma_resolve_route,
 };
-pub(crate) use addrinfo::{rdma_freeaddrinfo, rdma_getaddrinfo};
+pub(crate) use addrinfo::{rdma_freeaddrinfo, rdma_getaddrinfo, rdma_query_addrinfo, rdma_resolve_addrinfo};
 pub(crate) use channel::{rdma_create_event_channel, rdma_destroy_event_channel, rdma_migrate_id};
 pub(crate) use connect::{
     rdma_accept, rdma_connect, rdma_disconnect, rdma_establish, rdma_init_qp_attr, rdma_notify, rdma_reject,
@@ -43,7 +43,7 @@ pub(crate) use connect::{
 use devices::Devices;
 pub(crate) use devices::{rdma_free_devices, rdma_get_devices};
 pub(crate) use endpoint::{rdma_create_ep, rdma_destroy_ep, rdma_get_request};
-pub(crate) use event::{rdma_ack_cm_event, rdma_get_cm_event};
+pub(crate) use event::{rdma_ack_cm_event, rdma_get_cm_event, rdma_write_cm_event};
 pub(crate) use id::{rdma_create_id, rdma_destroy_id};
 pub(crate) use live::Process;
 pub(crate) use multicast::{rdma_join_multicast, rdma_join_multicast_ex, rdma_leave_multicast};

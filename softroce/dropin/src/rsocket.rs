@@ -69,11 +69,6 @@ fn os_error(errno: c_int, message: impl Into<std::borrow::Cow<'static, str>>) ->
 
 /// Give a new socket its number.
 fn enter(socket: Socket) -> c_int {
-    static AT_EXIT: Once = Once::new();
-    AT_EXIT.call_once(|| {
-        // SAFETY: the function is of the expected type and stays: this object is never unloaded.
-        unsafe { libc::atexit(close_all) };
-    });
     let number = socket.number();
     sockets_to_change()
         .get_or_insert_with(HashMap::new)
@@ -81,10 +76,20 @@ fn enter(socket: Socket) -> c_int {
     number
 }
 
+/// Close sockets when the program ends. Called only once a device is open: handlers run in reverse order, and ours must come
+/// before that of the devices, which cuts connections off.
+fn watch_for_exit() {
+    static AT_EXIT: Once = Once::new();
+    AT_EXIT.call_once(|| {
+        // SAFETY: the function is of the expected type and stays: this object is never unloaded.
+        unsafe { libc::atexit(close_all) };
+    });
+}
+
 /// The program ends: what it has sent still arrives, as the kernel does it for its sockets.
 extern "C" fn close_all() {
-    /// For all sockets together, about; a peer that does not take what was sent must not keep a program from ending.
-    const LINGER: Duration = Duration::from_millis(500);
+    /// For each; a peer whose card does not answer must not keep a program from ending.
+    const LINGER: Duration = Duration::from_secs(2);
     let Ok(mut table) = SOCKETS.try_write() else {
         return;
     };
@@ -156,7 +161,11 @@ impl Socket {
         either!(self, socket => socket.close());
     }
 
+    /// `exit` may come from a signal handler that has interrupted a call of this socket.
     fn close_within(&self, time: Duration) {
+        if !either!(self, socket => socket.is_free()) {
+            return;
+        }
         self.set_options(|options| options.linger = Some(options.linger.unwrap_or(time).min(time)));
         self.close();
     }
@@ -227,7 +236,9 @@ pub(crate) unsafe extern "C" fn rbind(
     number_or_minus_one("rbind", || {
         // SAFETY: the caller's promise.
         let local = unsafe { address_in(address, length) }?;
-        lookup(socket)?.bind(local)
+        lookup(socket)?.bind(local)?;
+        watch_for_exit();
+        Ok(())
     })
 }
 
@@ -235,7 +246,9 @@ pub(crate) extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
     number_or_minus_one("rlisten", || {
         lookup(socket)?
             .stream()?
-            .listen(u32::try_from(backlog).unwrap_or(0))
+            .listen(u32::try_from(backlog).unwrap_or(0))?;
+        watch_for_exit();
+        Ok(())
     })
 }
 
@@ -266,7 +279,11 @@ pub(crate) unsafe extern "C" fn rconnect(
         // SAFETY: the caller's promise.
         let to = || unsafe { address_in(address, length) };
         match &*lookup(socket)? {
-            Socket::Stream(socket) => socket.connect(to()?),
+            Socket::Stream(socket) => {
+                let connected = socket.connect(to()?);
+                watch_for_exit();
+                connected
+            }
             // SAFETY: the caller's promise.
             Socket::Datagram(socket) if unsafe { is_unspecified(address, length) } => socket.connect(None),
             Socket::Datagram(socket) => socket.connect(Some(to()?)),

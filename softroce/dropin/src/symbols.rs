@@ -152,6 +152,7 @@ export! { "RDMACM_1.0":
 export! { "RDMACM_1.1": rdma_join_multicast_ex }
 export! { "RDMACM_1.2": rdma_establish, rdma_init_qp_attr }
 export! { "RDMACM_1.3": rdma_get_remote_ece, rdma_reject_ece, rdma_set_local_ece }
+export! { "RDMACM_1.4": rdma_query_addrinfo, rdma_resolve_addrinfo, rdma_write_cm_event }
 
 // Sockets over RDMA.
 export! { "RDMACM_1.0":

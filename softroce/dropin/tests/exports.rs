@@ -25,6 +25,9 @@ fn exports() -> impl Iterator<Item = Vec<&'static str>> {
 /// What is exported beyond that, each with its reason. Private names under other nodes: [`OTHER_PRIVATE_NODES`].
 const BEYOND: &[(&str, &str)] = &[
     ("ibv_query_port_speed@@IBVERBS_1.16", "new in rdma-core 62"),
+    ("rdma_query_addrinfo@@RDMACM_1.4", "newer than rdma-core 44"),
+    ("rdma_resolve_addrinfo@@RDMACM_1.4", "newer than rdma-core 44"),
+    ("rdma_write_cm_event@@RDMACM_1.4", "newer than rdma-core 44"),
     ("softroce_dropin", "by which the library is known as ours"),
     (
         "_exit",

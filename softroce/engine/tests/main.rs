@@ -10,6 +10,11 @@ mod pair;
 #[path = "bench/raw.rs"]
 mod raw;
 
+/// Whether there is little time: long tests do a part of their work.
+fn is_quick() -> bool {
+    std::env::var_os("SOFTROCE_QUICK").is_some()
+}
+
 mod allocation;
 mod allocation_datagrams;
 mod audit;

@@ -228,14 +228,17 @@ impl<M: ConnectionManager> Connected<M> {
         self.disconnect();
     }
 
+    /// As TCP has it: a peer that has closed in order is the end of input, and no more than that while our way out is open.
+    /// An error shows once all that came before it is read.
     pub(crate) fn ready(&self) -> Ready {
-        let over = self.over();
+        let is_over = self.over().is_some();
         let no_more_input = self.reading_is_shut || self.link.peer_has_ended();
+        let has_failed = is_over && !no_more_input && self.link.readable() == 0;
         Ready {
-            input: self.link.readable() > 0 || no_more_input || over.is_some(),
-            output: self.link.is_writable() || self.way_out != WayOut::Open || over.is_some(),
-            hang_up: over.is_some() || no_more_input && self.way_out != WayOut::Open,
-            error: over.is_some() && !self.link.peer_has_ended(),
+            input: self.link.readable() > 0 || no_more_input || is_over,
+            output: self.link.is_writable() || self.way_out != WayOut::Open || is_over,
+            hang_up: has_failed || no_more_input && self.way_out != WayOut::Open,
+            error: has_failed,
         }
     }
 

@@ -75,6 +75,11 @@ impl<M: ConnectionManager> DatagramSocket<M> {
         self.front.is_nonblocking()
     }
 
+    /// Whether no call has it locked for good: at the end of a program, one may be that a signal has interrupted.
+    pub fn is_free(&self) -> bool {
+        self.front.is_free()
+    }
+
     /// Its options now.
     pub fn options(&self) -> Options {
         self.lock().options

@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use verbs_api::{ConnectionManager, Provider, Result};
@@ -55,6 +55,18 @@ impl<B: Behind> Front<B> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, B> {
         // Whoever panicked left accounts that are checked at each use.
         self.behind.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the lock can be had within a moment. Not so where a signal has interrupted its very holder.
+    pub(crate) fn is_free(&self) -> bool {
+        const TRIES: u32 = 20;
+        (0..TRIES).any(|_| match self.behind.try_lock() {
+            Ok(_) | Err(TryLockError::Poisoned(_)) => true,
+            Err(TryLockError::WouldBlock) => {
+                std::thread::sleep(Duration::from_millis(1));
+                false
+            }
+        })
     }
 
     pub(crate) fn number(&self) -> RawFd {

@@ -9,18 +9,21 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-use verbs_api::{CmId, CmPortSpace, ConnectionManager, Object, Provider, Result};
+use verbs_api::{CmId, ConnectionManager, Object, Result};
 
-use crate::connected::{Connected, Ready, Shutdown};
-use crate::errors::{Errno, error, not_connected, would_block};
+use crate::connected::{Ready, Shutdown};
+use crate::errors::{Errno, error, not_connected};
 use crate::family::Family;
 use crate::front::{Behind, Front, Patience};
-use crate::handshake::{Attempt, Connecting, Request};
+use crate::handshake::Connecting;
 use crate::options::Options;
 use crate::wait::{LOOK_UP, Watch};
 
+use inner::{Inner, Role, closed};
+
 mod data;
 mod direct;
+mod inner;
 
 pub use data::Amount;
 
@@ -37,151 +40,12 @@ pub struct StreamSocket<M: ConnectionManager> {
     front: Front<Inner<M>>,
 }
 
-struct Inner<M: ConnectionManager> {
-    cm: Arc<M>,
-    options: Options,
-    role: Role<M>,
-    /// Of an attempt to connect, for `SO_ERROR`.
-    failure: Option<Errno>,
-}
-
-enum Role<M: ConnectionManager> {
-    Fresh,
-    Bound(M::Id),
-    Listening { id: M::Id, waiting: Option<Request<M>> },
-    Connecting(Box<Connecting<M>>),
-    Connected(Box<Connected<M>>),
-    Closed,
-}
-
 impl<M: ConnectionManager> fmt::Debug for StreamSocket<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StreamSocket")
             .field("number", &self.number())
             .finish_non_exhaustive()
     }
-}
-
-impl<M: ConnectionManager> Behind for Inner<M> {
-    type M = M;
-
-    fn pump(&mut self) -> Result<bool> {
-        let cm = self.cm.clone();
-        match &mut self.role {
-            Role::Fresh | Role::Bound(_) | Role::Closed => Ok(false),
-            Role::Connected(connected) => connected.pump(&cm),
-            Role::Listening { waiting, .. } => {
-                let mut found = false;
-                while waiting.is_none()
-                    && let Some(event) = cm.wait(Some(Duration::ZERO))?
-                {
-                    found = true;
-                    *waiting = Request::from_event(event);
-                }
-                Ok(found)
-            }
-            Role::Connecting(_) => self.go_on_connecting(&cm),
-        }
-    }
-
-    fn arm(&mut self) -> Result<bool> {
-        let cm = self.cm.clone();
-        match &mut self.role {
-            Role::Connected(connected) => connected.arm(&cm),
-            _ => {
-                let found = self.pump()?;
-                // It may have become connected.
-                match &mut self.role {
-                    Role::Connected(connected) if found => connected.arm(&cm).map(|_| true),
-                    _ => Ok(found),
-                }
-            }
-        }
-    }
-
-    fn channels(&self) -> Vec<<M::P as Provider>::Channel> {
-        match &self.role {
-            Role::Connected(connected) => vec![connected.channel()],
-            _ => Vec::new(),
-        }
-    }
-
-    fn look_at_peer(&mut self, now: Instant) -> Result<()> {
-        match &mut self.role {
-            Role::Connected(connected) => connected.look_at_peer(now),
-            _ => Ok(()),
-        }
-    }
-
-    fn cm(&self) -> &Arc<M> {
-        &self.cm
-    }
-}
-
-impl<M: ConnectionManager> Inner<M> {
-    fn go_on_connecting(&mut self, cm: &M) -> Result<bool> {
-        let mut found = false;
-        while matches!(self.role, Role::Connecting(_))
-            && let Some(event) = cm.wait(Some(Duration::ZERO))?
-        {
-            found = true;
-            let Role::Connecting(connecting) = std::mem::replace(&mut self.role, Role::Fresh) else {
-                return Ok(true);
-            };
-            match connecting.handle(event) {
-                Attempt::GoesOn(connecting) => self.role = Role::Connecting(connecting),
-                Attempt::Done(connected) => self.role = Role::Connected(connected),
-                Attempt::Failed(error) => {
-                    tracing::info!(%error, "a socket does not connect");
-                    self.failure = Some(Errno::from_raw(error.errno()));
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    fn ready(&self) -> Ready {
-        match &self.role {
-            Role::Connected(connected) => connected.ready(),
-            Role::Listening { waiting, .. } => Ready {
-                input: waiting.is_some(),
-                ..Ready::default()
-            },
-            Role::Connecting(_) => Ready::default(),
-            // As those of TCP.
-            Role::Fresh | Role::Bound(_) | Role::Closed => Ready {
-                input: self.failure.is_some(),
-                output: true,
-                hang_up: true,
-                error: self.failure.is_some(),
-            },
-        }
-    }
-
-    fn connected(&mut self) -> Result<&mut Connected<M>> {
-        match &mut self.role {
-            Role::Connected(connected) => Ok(connected),
-            Role::Connecting(_) => Err(would_block()),
-            Role::Closed => Err(closed()),
-            Role::Fresh | Role::Bound(_) | Role::Listening { .. } => match self.failure.take() {
-                Some(errno) => Err(error(errno, "the socket did not connect")),
-                None => Err(not_connected()),
-            },
-        }
-    }
-
-    fn id(&self) -> Option<&M::Id> {
-        match &self.role {
-            Role::Fresh | Role::Closed => None,
-            Role::Bound(id) | Role::Listening { id, .. } => Some(id),
-            Role::Connecting(connecting) => Some(connecting.id()),
-            Role::Connected(connected) => Some(&connected.id),
-        }
-    }
-}
-
-fn closed() -> verbs_api::Error {
-    error(Errno::EBADF, "the socket is closed")
 }
 
 impl<M: ConnectionManager> StreamSocket<M> {
@@ -229,6 +93,11 @@ impl<M: ConnectionManager> StreamSocket<M> {
         self.front.is_nonblocking()
     }
 
+    /// Whether no call has it locked for good: at the end of a program, one may be that a signal has interrupted.
+    pub fn is_free(&self) -> bool {
+        self.front.is_free()
+    }
+
     /// Its options now.
     pub fn options(&self) -> Options {
         self.lock().options
@@ -251,7 +120,7 @@ impl<M: ConnectionManager> StreamSocket<M> {
         let Role::Fresh = inner.role else {
             return Err(error(Errno::EINVAL, "the socket is bound or connected already"));
         };
-        let id = new_id(&inner)?;
+        let id = inner.new_id()?;
         id.bind_addr(local)?;
         inner.role = Role::Bound(id);
         Ok(())
@@ -262,7 +131,7 @@ impl<M: ConnectionManager> StreamSocket<M> {
         let mut inner = self.lock();
         match std::mem::replace(&mut inner.role, Role::Fresh) {
             Role::Fresh => {
-                let id = new_id(&inner)?;
+                let id = inner.new_id()?;
                 id.bind_addr(self.family.any())?;
                 id.listen(backlog.max(1))?;
                 inner.role = Role::Listening { id, waiting: None };
@@ -336,7 +205,7 @@ impl<M: ConnectionManager> StreamSocket<M> {
         let mut inner = self.lock();
         inner.failure = None;
         let id = match std::mem::replace(&mut inner.role, Role::Fresh) {
-            Role::Fresh => new_id(&inner)?,
+            Role::Fresh => inner.new_id()?,
             Role::Bound(id) => id,
             Role::Connecting(connecting) => {
                 inner.role = Role::Connecting(connecting);
@@ -448,16 +317,4 @@ impl<M: ConnectionManager> StreamSocket<M> {
             }
         }
     }
-}
-
-/// A new id with the options of the socket.
-fn new_id<M: ConnectionManager>(inner: &Inner<M>) -> Result<M::Id> {
-    let id = inner.cm.create_id(CmPortSpace::Tcp, 0)?;
-    if inner.options.reuse_address {
-        id.set_reuse_address(true)?;
-    }
-    if inner.options.only_own_family {
-        id.set_only_own_family(true)?;
-    }
-    Ok(id)
 }

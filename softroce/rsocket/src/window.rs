@@ -229,6 +229,42 @@ mod tests {
     }
 
     proptest! {
+        /// Whatever a peer says, the accounts stay within the rings.
+        #[test]
+        fn hostile_numbers_never_lead_out_of_a_ring(
+            ring_bytes in 1_u32..100,
+            messages in 1_u16..5,
+            steps in proptest::collection::vec((any::<u8>(), 0_u64..120, 0_u64..8, any::<bool>()), 1..100),
+        ) {
+            let mut sender = SendWindow::new(ring_bytes, messages);
+            let mut receiver = ReceiveWindow::new(ring_bytes, messages);
+            for (kind, bytes, messages, is_huge) in steps {
+                match kind % 4 {
+                    0 => {
+                        let immediate = bytes as u32 ^ u32::from(is_huge && kind > 200);
+                        let _ = receiver.arrive(bytes as u32, immediate);
+                    }
+                    1 => receiver.take((bytes as usize).min(receiver.readable())),
+                    2 if sender.room() > 0 => {
+                        let length = (bytes as usize).clamp(1, sender.room());
+                        let place = sender.send(length);
+                        prop_assert!(place + length as u64 <= ring_bytes.into());
+                    }
+                    _ => {
+                        let _ = sender.credit(match is_huge {
+                            true => Credit { bytes: u64::MAX - bytes, messages },
+                            false => Credit { bytes, messages },
+                        });
+                    }
+                }
+                prop_assert!(receiver.readable() <= ring_bytes as usize);
+                prop_assert!(sender.room() <= ring_bytes as usize);
+                for place in receiver.places(receiver.readable()) {
+                    prop_assert!(place.end <= ring_bytes as usize);
+                }
+            }
+        }
+
         /// Any sizes, any order of sending, reading and credits: every byte arrives once and in order, and neither side
         /// ever stands still while the other is done.
         #[test]

@@ -53,19 +53,8 @@ pub(super) struct BoundQp {
     pub(super) shared: Arc<QpShared>,
 }
 
-/// What makers of cards tell each other when a connection is made (enhanced connection establishment). Passed on, and of
-/// no effect here.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct VendorOptions {
-    /// Who says it, 24 bits.
-    pub vendor_id: u32,
-    /// What it says.
-    pub options: u32,
-}
-
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct IdOptions {
-    pub(super) vendor: VendorOptions,
     pub(super) type_of_service: u8,
     pub(super) ack_timeout: Option<u8>,
     pub(super) reuse_address: bool,
@@ -86,7 +75,6 @@ pub(super) struct IdState {
     /// What the peer said.
     pub(super) offer: PeerParameters,
     pub(super) options: IdOptions,
-    pub(super) peer_vendor: VendorOptions,
     /// Groups that were joined, and how.
     pub(super) groups: Vec<(Gid, GroupMember)>,
 }
@@ -129,7 +117,6 @@ impl IdInner {
                 link: Link::default(),
                 offer: PeerParameters::default(),
                 options: IdOptions::default(),
-                peer_vendor: VendorOptions::default(),
                 groups: Vec::new(),
             }),
         })

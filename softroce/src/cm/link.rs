@@ -11,9 +11,9 @@ use crate::context::PORT;
 
 /// The Q_Key of RDMA CM's datagrams.
 pub(super) const QKEY: u32 = 0x0123_4567;
-/// RNR NAK timer code of queue pairs that the manager brings up: 0.64 ms. (The kernel's manager leaves 0, the longest of
-/// all, 655 ms.)
-const MIN_RNR_TIMER: u8 = 12;
+/// RNR NAK timer code of queue pairs that the manager brings up: 655 ms, as rdma_connect(3) says. A shorter one would end
+/// the patience of programs that count on few retries (pyverbs: five) to outlast a peer that is late with its receives.
+const MIN_RNR_TIMER: u8 = 0;
 /// Hop limit of connections.
 pub(super) const HOP_LIMIT: u8 = 64;
 

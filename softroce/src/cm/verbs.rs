@@ -12,9 +12,10 @@ use verbs_api::{
     Result,
 };
 
+use super::channel::Queued;
 use super::id::{BoundQp, HeldPort, IdInner, Phase};
 use super::ports::Hold;
-use super::{Cm, CmId, VendorOptions};
+use super::{Cm, CmId};
 use crate::card::Card;
 use crate::context::Context;
 use crate::qp::Qp;
@@ -260,8 +261,11 @@ impl verbs_api::CmId for CmId {
             device.device.verb(|card, now| {
                 // The peer still waits for acknowledgements of what was received here; in ERR nobody sends them.
                 card.flush(now, &device.device.pace);
-                card.engine
-                    .modify_qp(now, qp.qpn, &link.attr(qp.qp_type, QpState::Err)?)
+                // The program may have destroyed it already.
+                let _ = card
+                    .engine
+                    .modify_qp(now, qp.qpn, &link.attr(qp.qp_type, QpState::Err)?);
+                Ok(())
             })?;
         }
         if self.inner.lock().phase == Phase::Ended {
@@ -325,14 +329,15 @@ impl CmId {
         self.refuse(RejectReason::VENDOR_OPTION, private_data)
     }
 
-    /// What to tell the peer about vendor options, in the request or the reply.
-    pub fn set_vendor_options(&self, options: VendorOptions) {
-        self.inner.lock().options.vendor = options;
-    }
-
-    /// What the peer has told; zeros when nothing.
-    pub fn peer_vendor_options(&self) -> VendorOptions {
-        self.inner.lock().peer_vendor
+    /// An event that the program makes for itself: [`CmEventKind::User`] and its like, with a status and a number of its
+    /// own, which comes as the [group's cookie](verbs_api::CmEvent::group_cookie).
+    pub fn tell_program(&self, kind: CmEventKind, status: i32, number: u64) {
+        let event = Queued {
+            group_cookie: number,
+            ..Queued::new(&self.inner, kind, status)
+        };
+        // On a closed channel there is nobody to tell.
+        let _ = self.inner.push(event);
     }
 
     fn refuse(&self, reason: RejectReason, private_data: &[u8]) -> Result<()> {

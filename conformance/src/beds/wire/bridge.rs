@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use roce_wire::ethernet::Ethernet;
 use roce_wire::frame::parse_ethernet;
 use roce_wire::icrc::Flow;
+use roce_wire::ip::Ip;
 use roce_wire::udp::UDP_LEN;
 
-use super::traffic::{emit, flipped};
+use super::traffic::{Marks, emit, flipped};
 use super::{FORGED_PORT, Forger, Traffic, flow, socket};
 use crate::testbed::{Fate, Side};
 
@@ -115,9 +116,15 @@ impl Bridge {
         let to = from.peer();
         let fate = match (parse_ethernet(frame), lock(&self.traffic).clone()) {
             (Ok(parsed), Some(traffic)) if parsed.is_roce() => {
-                let class = parsed.ip.traffic_class();
+                let marks = Marks {
+                    class: parsed.ip.traffic_class(),
+                    identification: match parsed.ip {
+                        Ip::V4(header) => header.identification,
+                        Ip::V6(_) => 0,
+                    },
+                };
                 (
-                    traffic.judge(from, &parsed.flow(), class, parsed.payload),
+                    traffic.judge(from, &parsed.flow(), marks, parsed.payload),
                     parsed.ethernet.map_or(0, |ethernet| ethernet.len()) + parsed.ip.len() + UDP_LEN,
                 )
             }
@@ -173,7 +180,7 @@ impl Forger for Frames {
             src: mac(to.peer()).ok_or_else(unknown)?,
             vlan: None,
         };
-        let frame = emit(Some(ethernet), &self.flow(to), 0, bytes)?;
+        let frame = emit(Some(ethernet), &self.flow(to), Marks::default(), bytes)?;
         (&self.bridge.ports[to.index()]).write_all(&frame)
     }
 }

@@ -9,7 +9,7 @@ use roce_wire::ROCE_V2_PORT;
 use roce_wire::icrc::Flow;
 use softroce::faults::{Direction, Judgement, Parcel, Passage, Watch};
 
-use super::traffic::flipped;
+use super::traffic::{Marks, flipped};
 use super::{Forger, Traffic, flow};
 use crate::testbed::{Fate, Side};
 
@@ -32,7 +32,11 @@ impl Watch for Watcher {
             Side::Right
         };
         let flow = flow(way.src, way.dst, way.source_port);
-        let fate = self.traffic.judge(from, &flow, way.traffic_class, passage.bytes);
+        let marks = Marks {
+            class: way.traffic_class,
+            identification: 0,
+        };
+        let fate = self.traffic.judge(from, &flow, marks, passage.bytes);
         let parcel = |bytes: Vec<u8>, delay: Duration| Parcel {
             way,
             bytes,

@@ -50,7 +50,8 @@ pub(super) fn frames_of(interface: &str) -> io::Result<File> {
     let socket = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
     // What is sent from here must not come back as if it had arrived.
     set_option(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
-    set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, 16 << 20)?;
+    // A burst must not be lost here. Beyond the system's limit for sockets, which takes the right that this one has taken.
+    set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 64 << 20)?;
     let name = std::ffi::CString::new(interface)?;
     // SAFETY: the name ends in a zero byte.
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };

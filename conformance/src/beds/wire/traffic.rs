@@ -33,6 +33,15 @@ pub(super) struct Weather {
     pub(super) reordering: u32,
 }
 
+/// What a packet's IP header says that a capture must keep.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Marks {
+    /// TOS or traffic class.
+    pub(super) class: u8,
+    /// The IPv4 identification, which the ICRC covers.
+    pub(super) identification: u16,
+}
+
 /// What became of a packet, for a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moved {
@@ -57,8 +66,7 @@ impl Moved {
 struct Kept {
     at: Duration,
     flow: Flow,
-    /// Traffic class.
-    class: u8,
+    marks: Marks,
     bytes: Arc<[u8]>,
     moved: Moved,
 }
@@ -121,7 +129,7 @@ impl Traffic {
     }
 
     /// An end has sent a packet (BTH to ICRC): what becomes of it.
-    pub(super) fn judge(&self, from: Side, flow: &Flow, class: u8, bytes: &[u8]) -> Fate {
+    pub(super) fn judge(&self, from: Side, flow: &Flow, marks: Marks, bytes: &[u8]) -> Fate {
         let at = self.start.elapsed();
         let mut state = self.state();
         let fate = match roce_wire::parse(bytes) {
@@ -144,13 +152,14 @@ impl Traffic {
             Fate::Drop => Moved::Lost,
             Fate::Deliver | Fate::Duplicate | Fate::Delay(_) | Fate::Corrupt { .. } => Moved::Passed,
         };
-        state.keep(at, flow, class, bytes, moved);
+        state.keep(at, flow, marks, bytes, moved);
         fate
     }
 
     /// For the capture alone.
-    pub(super) fn keep(&self, flow: &Flow, class: u8, bytes: &[u8], moved: Moved) {
-        self.state().keep(self.start.elapsed(), flow, class, bytes, moved);
+    pub(super) fn keep_forged(&self, flow: &Flow, bytes: &[u8], moved: Moved) {
+        self.state()
+            .keep(self.start.elapsed(), flow, Marks::default(), bytes, moved);
     }
 
     /// Write the packets kept as pcapng.
@@ -158,7 +167,7 @@ impl Traffic {
         let output = io::BufWriter::new(std::fs::File::create(path)?);
         let mut writer = NgWriter::new(output, LinkType::RawIp)?;
         for kept in &self.state().kept {
-            let frame = ip_packet(&kept.flow, kept.class, &kept.bytes)?;
+            let frame = emit(None, &kept.flow, kept.marks, &kept.bytes)?;
             writer.write(kept.at.as_nanos() as u64, &frame, kept.moved.comment())?;
         }
         writer.flush()
@@ -210,12 +219,12 @@ impl State {
         }
     }
 
-    fn keep(&mut self, at: Duration, flow: &Flow, class: u8, bytes: &[u8], moved: Moved) {
+    fn keep(&mut self, at: Duration, flow: &Flow, marks: Marks, bytes: &[u8], moved: Moved) {
         self.kept_bytes += bytes.len();
         self.kept.push_back(Kept {
             at,
             flow: *flow,
-            class,
+            marks,
             bytes: bytes.into(),
             moved,
         });
@@ -238,21 +247,16 @@ pub(super) fn flipped(bytes: &[u8], bit: u32) -> Vec<u8> {
     bytes
 }
 
-/// An IP packet around a UDP payload.
-pub(super) fn ip_packet(flow: &Flow, class: u8, payload: &[u8]) -> io::Result<Vec<u8>> {
-    emit(None, flow, class, payload)
-}
-
-/// The same with an Ethernet header, or without.
+/// An IP packet around a UDP payload, with an Ethernet header or without.
 pub(super) fn emit(
     ethernet: Option<roce_wire::ethernet::Ethernet>,
     flow: &Flow,
-    class: u8,
+    marks: Marks,
     payload: &[u8],
 ) -> io::Result<Vec<u8>> {
     let parts = Frame {
         ethernet,
-        ip: ip(flow, class),
+        ip: ip(flow, marks),
         udp: Udp {
             source_port: flow.source_port,
             dest_port: flow.dest_port,
@@ -266,18 +270,18 @@ pub(super) fn emit(
     Ok(frame)
 }
 
-fn ip(flow: &Flow, class: u8) -> Ip {
+fn ip(flow: &Flow, marks: Marks) -> Ip {
     match (flow.src, flow.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => Ip::V4(Ipv4 {
-            tos: class,
-            identification: 0,
+            tos: marks.class,
+            identification: marks.identification,
             dont_fragment: true,
             ttl: 64,
             src,
             dst,
         }),
         (src, dst) => Ip::V6(Ipv6 {
-            traffic_class: class,
+            traffic_class: marks.class,
             flow_label: 0,
             hop_limit: 64,
             src: as_v6(src),

@@ -4,12 +4,13 @@ use std::ffi::{c_char, c_int, c_void};
 use std::net::SocketAddr;
 use std::ptr::null_mut;
 
-use verbs_api::{Error, QpType, Result};
+use verbs_api::{CmEventKind, Error, QpType, Result};
 use verbs_sys::cm_constants::{
     RAI_FAMILY, RAI_NUMERICHOST, RAI_PASSIVE, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP,
 };
-use verbs_sys::rdma_addrinfo;
+use verbs_sys::{rdma_addrinfo, rdma_cm_id};
 
+use super::id::{self, IdHandle};
 use super::sockaddr;
 use crate::entry::{self, place};
 
@@ -57,6 +58,63 @@ pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
             }
         };
         *found = list(&wanted, &addresses);
+        Ok(0)
+    })
+}
+
+/// `rdma_resolve_addrinfo`: the same, and the answer is an event of the id.
+///
+/// # Safety
+/// `id` is NULL or alive; else as `rdma_getaddrinfo`.
+pub(crate) unsafe extern "C-unwind" fn rdma_resolve_addrinfo(
+    id: *mut rdma_cm_id,
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const rdma_addrinfo,
+) -> c_int {
+    let asked = entry::count("rdma_resolve_addrinfo", || {
+        let mut found = null_mut();
+        // SAFETY: the caller's promise.
+        unsafe {
+            let object = id::object(id)?;
+            let (kind, status) = match rdma_getaddrinfo(node, service, hints, &mut found) {
+                0 => (CmEventKind::AddrInfoResolved, 0),
+                _ => (CmEventKind::AddrInfoError, -libc::EADDRNOTAVAIL),
+            };
+            let before = std::mem::replace(&mut IdHandle::extra(id).lock().found, found);
+            rdma_freeaddrinfo(before);
+            object.tell_program(kind, status, 0);
+        }
+        Ok(0)
+    });
+    match asked {
+        // SAFETY: alive, as was just seen.
+        0 => unsafe { id::complete(id) },
+        failed => failed,
+    }
+}
+
+/// `rdma_query_addrinfo`: what was found, which is the program's from then on (`rdma_freeaddrinfo`).
+///
+/// # Safety
+/// `id` is NULL or alive, `found` NULL or valid for a write.
+pub(crate) unsafe extern "C" fn rdma_query_addrinfo(
+    id: *mut rdma_cm_id,
+    found: *mut *mut rdma_addrinfo,
+) -> c_int {
+    entry::count("rdma_query_addrinfo", || {
+        // SAFETY: the caller's promise.
+        unsafe {
+            id::object(id)?;
+            let place = place(found, "the place for addresses")?;
+            let list = std::mem::replace(&mut IdHandle::extra(id).lock().found, null_mut());
+            if list.is_null() {
+                return Err(Error::invalid(
+                    "nothing was resolved; call rdma_resolve_addrinfo first",
+                ));
+            }
+            *place = list;
+        }
         Ok(0)
     })
 }

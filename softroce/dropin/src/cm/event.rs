@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 use std::time::Duration;
 
-use verbs_api::{Acknowledge, CmEvent, CmEventKind, CmId as _, ConnectionManager as _, Result};
+use verbs_api::{Acknowledge, CmEvent, CmEventKind, CmId as _, ConnectionManager as _, Error, Result};
 use verbs_sys::convert::ah_attr_to_c;
 use verbs_sys::*;
 
@@ -83,6 +83,29 @@ pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> 
     })
 }
 
+/// `rdma_write_cm_event`: an event of the program's own.
+///
+/// # Safety
+/// `id` is NULL or alive.
+pub(crate) unsafe extern "C" fn rdma_write_cm_event(
+    id: *mut rdma_cm_id,
+    event: c_int,
+    status: c_int,
+    argument: u64,
+) -> c_int {
+    entry::count("rdma_write_cm_event", || {
+        if event != CmEventKind::User as c_int {
+            return Err(Error::invalid(format!(
+                "a program writes events of type {} (RDMA_CM_EVENT_USER), not {event}",
+                CmEventKind::User as c_int
+            )));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { id::object(id) }?.tell_program(CmEventKind::User, status, argument);
+        Ok(0)
+    })
+}
+
 /// An event as C has it.
 ///
 /// # Safety
@@ -141,6 +164,9 @@ unsafe fn hand_out(event: CmEvent<Cm>) -> Result<*mut rdma_cm_event> {
             srq: peer.srq.into(),
             qp_num: peer.qp_num,
         };
+    }
+    if kind == CmEventKind::User {
+        c.param.arg = event.group_cookie;
     }
     if let Some(request) = event.request {
         c.listen_id = id;

@@ -9,6 +9,7 @@ use softroce::lock::{Mutex, MutexGuard};
 use verbs_api::{CmId as _, CmPortSpace, ConnectionManager as _, Error, Gid, Object as _, Result};
 use verbs_sys::*;
 
+use super::addrinfo::rdma_freeaddrinfo;
 use super::event::{rdma_ack_cm_event, take_event};
 use super::{channel, devices, live, sockaddr};
 use crate::entry::{self, place};
@@ -26,7 +27,6 @@ pub(super) struct IdExtra {
 }
 
 /// What changes of that.
-#[derive(Default)]
 pub(super) struct IdState {
     /// The channel of a synchronous id.
     pub(super) own_channel: Option<*mut rdma_event_channel>,
@@ -34,9 +34,24 @@ pub(super) struct IdState {
     pub(super) for_requests: Option<(*mut ibv_pd, ibv_qp_init_attr)>,
     /// What `id->route.path_rec` points at.
     path: Option<Box<ibv_sa_path_rec>>,
+    /// What `rdma_resolve_addrinfo` found, or NULL.
+    pub(super) found: *mut rdma_addrinfo,
     /// Whether the id made its completion queues.
     pub(super) made_send_cq: bool,
     pub(super) made_recv_cq: bool,
+}
+
+impl Default for IdState {
+    fn default() -> Self {
+        IdState {
+            own_channel: None,
+            for_requests: None,
+            path: None,
+            found: null_mut(),
+            made_send_cq: false,
+            made_recv_cq: false,
+        }
+    }
 }
 
 impl IdExtra {
@@ -296,7 +311,14 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) -> Result<()> {
     // SAFETY: it was alive until now.
     unsafe {
         let_go_of_event(id);
-        let own = IdHandle::extra(id).lock().own_channel.take();
+        let (own, found) = {
+            let mut state = IdHandle::extra(id).lock();
+            (
+                state.own_channel.take(),
+                std::mem::replace(&mut state.found, null_mut()),
+            )
+        };
+        rdma_freeaddrinfo(found);
         IdHandle::destroy(id, "the id", CmId::destroy)?;
         match own {
             Some(own) => channel::destroy(own),

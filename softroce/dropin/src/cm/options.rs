@@ -2,7 +2,6 @@
 
 use std::ffi::{c_int, c_void};
 
-use softroce::VendorOptions;
 use verbs_api::{CmId as _, Error, ErrorKind, Result};
 use verbs_sys::cm_constants::{
     RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY,
@@ -65,34 +64,39 @@ pub(crate) unsafe extern "C" fn rdma_set_option(
     })
 }
 
-/// `rdma_set_local_ece`: what to tell the peer about vendor options.
+/// `rdma_set_local_ece`: what to tell the peer about vendor options. There is nothing to tell: no queue pair of softroce's
+/// has any (`ibv_query_ece`).
 ///
 /// # Safety
 /// `id` is NULL or alive, `ece` NULL or valid.
 pub(crate) unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     entry::count("rdma_set_local_ece", || {
         // SAFETY: the caller's promise.
-        let (object, ece) = unsafe { (id::object(id)?, value(ece, "the vendor options")?) };
-        object.set_vendor_options(VendorOptions {
-            vendor_id: ece.vendor_id,
-            options: ece.options,
-        });
-        Ok(0)
+        let ece = unsafe {
+            id::object(id)?;
+            value(ece, "the vendor options")?
+        };
+        match (ece.vendor_id, ece.options) {
+            (0, 0) => Ok(0),
+            _ => Err(Error::unsupported("telling a peer about vendor options")),
+        }
     })
 }
 
-/// `rdma_get_remote_ece`: what the peer has told.
+/// `rdma_get_remote_ece`: what the peer has told; it was not looked at, as no queue pair can do anything with it.
 ///
 /// # Safety
 /// `id` is NULL or alive, `ece` NULL or valid for a write.
 pub(crate) unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     entry::count("rdma_get_remote_ece", || {
         // SAFETY: the caller's promise.
-        let (object, ece) = unsafe { (id::object(id)?, place(ece, "the place for vendor options")?) };
-        let told = object.peer_vendor_options();
+        let ece = unsafe {
+            id::object(id)?;
+            place(ece, "the place for vendor options")?
+        };
         *ece = ibv_ece {
-            vendor_id: told.vendor_id,
-            options: told.options,
+            vendor_id: 0,
+            options: 0,
             comp_mask: 0,
         };
         Ok(0)

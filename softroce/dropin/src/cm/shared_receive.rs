@@ -3,15 +3,15 @@
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
-use verbs_api::{Error, Result};
+use verbs_api::{Error, QpType, Result};
 use verbs_sys::*;
 
 use super::queue_pair::{destroy_queues, make_recv_queue};
 use super::{devices, done, id, made};
 use crate::entry::{self, number, place};
-use crate::srq::{create_srq_ex, ibv_create_srq, ibv_destroy_srq};
+use crate::srq::{create_srq_ex, ibv_destroy_srq};
 
-/// `rdma_create_srq`
+/// `rdma_create_srq`: of XRC, if the id's queue pairs are targets of that.
 ///
 /// # Safety
 /// `id` is NULL or alive, `pd` NULL or alive, `init` NULL or valid.
@@ -22,15 +22,26 @@ pub(crate) unsafe extern "C" fn rdma_create_srq(
 ) -> c_int {
     entry::count("rdma_create_srq", || {
         // SAFETY: the caller's promise.
-        unsafe {
-            place(init, "the attributes")?;
-            let pd = checked(id, pd)?;
-            let srq = made(
-                ibv_create_srq(pd, init),
-                "the shared receive queue of the id cannot be made",
-            )?;
-            ((*id).srq, (*id).pd) = (srq, pd);
+        let init = unsafe {
+            id::object(id)?;
+            place(init, "the attributes")?
+        };
+        // SAFETY: zeroes are valid in every member: numbers and NULL pointers.
+        let mut ex: ibv_srq_init_attr_ex = unsafe { std::mem::zeroed() };
+        ex.srq_context = init.srq_context;
+        ex.attr = init.attr;
+        // SAFETY: alive.
+        if unsafe { (*id).qp_type } == QpType::XrcTarget as c_int {
+            ex.comp_mask |= IBV_SRQ_INIT_ATTR_TYPE;
+            ex.srq_type = IBV_SRQT_XRC;
         }
+        if !pd.is_null() {
+            ex.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+            ex.pd = pd;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { create(id, &mut ex) }?;
+        init.attr = ex.attr;
         Ok(0)
     })
 }
@@ -71,26 +82,32 @@ pub(crate) unsafe extern "C" fn rdma_create_srq_ex(
 ) -> c_int {
     entry::count("rdma_create_srq_ex", || {
         // SAFETY: the caller's promise.
-        unsafe {
-            let init = place(init, "the attributes")?;
-            let said = match init.comp_mask & IBV_SRQ_INIT_ATTR_PD {
-                0 => null_mut(),
-                _ => init.pd,
-            };
-            init.pd = checked(id, said)?;
-            init.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
-            let is_xrc = init.comp_mask & IBV_SRQ_INIT_ATTR_TYPE != 0 && init.srq_type == IBV_SRQT_XRC;
-            if is_xrc {
-                add_what_xrc_needs(id, init)?;
-            }
-            let srq = create_srq_ex((*id).verbs, init);
-            let srq = made(srq, "the shared receive queue of the id cannot be made").inspect_err(|_| {
-                let _ = destroy_queues(id);
-            })?;
-            ((*id).srq, (*id).pd) = (srq, init.pd);
-        }
-        Ok(0)
+        unsafe { create(id, place(init, "the attributes")?) }.map(|()| 0)
     })
+}
+
+/// # Safety
+/// `id` is NULL or alive; what `init` points at too.
+unsafe fn create(id: *mut rdma_cm_id, init: &mut ibv_srq_init_attr_ex) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let said = match init.comp_mask & IBV_SRQ_INIT_ATTR_PD {
+            0 => null_mut(),
+            _ => init.pd,
+        };
+        init.pd = checked(id, said)?;
+        init.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+        let is_xrc = init.comp_mask & IBV_SRQ_INIT_ATTR_TYPE != 0 && init.srq_type == IBV_SRQT_XRC;
+        if is_xrc {
+            add_what_xrc_needs(id, init)?;
+        }
+        let srq = create_srq_ex((*id).verbs, init);
+        let srq = made(srq, "the shared receive queue of the id cannot be made").inspect_err(|_| {
+            let _ = destroy_queues(id);
+        })?;
+        ((*id).srq, (*id).pd) = (srq, init.pd);
+    }
+    Ok(())
 }
 
 /// A domain and a completion queue, where the program has named none.

@@ -123,6 +123,9 @@ fn the_loss_of_any_one_packet_is_made_good() {
 #[test]
 fn every_pattern_of_loss_of_eight_packets_is_made_good() {
     for pattern in 0..256u32 {
+        if crate::is_quick() && pattern.count_ones() > 2 && pattern % 8 != 0 {
+            continue;
+        }
         for from in [From::A, From::B] {
             let mut pair = Pair::with(Connection {
                 retry_cnt: 7,

@@ -2,7 +2,7 @@
 
 use verbs_api::{ConnectionManager, Result};
 
-use super::{Inner, Role, StreamSocket};
+use super::StreamSocket;
 use crate::front::Patience;
 
 /// How much a read is to bring.
@@ -58,19 +58,6 @@ impl<M: ConnectionManager> StreamSocket<M> {
             if done == bytes.len() {
                 return Ok(done);
             }
-        }
-    }
-}
-
-impl<M: ConnectionManager> Inner<M> {
-    /// Something to do with a connection, if need be after waiting for it to come about.
-    pub(super) fn connected_or_wait<R>(
-        &mut self,
-        act: impl FnOnce(&mut crate::connected::Connected<M>) -> Result<Option<R>>,
-    ) -> Result<Option<R>> {
-        match &self.role {
-            Role::Connecting(_) => Ok(None),
-            _ => act(self.connected()?),
         }
     }
 }

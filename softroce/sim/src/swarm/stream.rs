@@ -15,6 +15,8 @@ const GRH: usize = 40;
 const QKEY: u32 = 0x1234;
 /// What distinguishes the bytes of streams from those of conversations.
 const SIDE: u8 = 7;
+/// So many receives are posted at most; each has a slot of its own.
+const RECEIVES_OUT: usize = 32;
 
 struct End {
     qp: <Softroce as Provider>::Qp,
@@ -136,7 +138,8 @@ impl Stream {
             self.done += 1;
         }
         self.collect_receives()?;
-        while self.receives_out < 32 && !random.chance(self.setup.late_receives) {
+        let receives = RECEIVES_OUT.min(self.setup.sizes.len());
+        while self.receives_out < receives && !random.chance(self.setup.late_receives) {
             self.post_receive()?;
         }
         while self.can_act() && self.posted - self.done < self.setup.depth {

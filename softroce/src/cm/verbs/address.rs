@@ -113,9 +113,18 @@ impl CmId {
                 (context, own)
             }
             None => {
-                let position = match remote.ip().is_unspecified() {
-                    true => addresses.iter().position(|own| own.is_ipv4() == remote.is_ipv4()),
-                    false => Some(route::device_for(&addresses, &remote)?),
+                let first = addresses.iter().position(|own| own.is_ipv4() == remote.is_ipv4());
+                let position = match (
+                    remote.ip().is_unspecified(),
+                    route::device_for(&addresses, &remote),
+                ) {
+                    (true, _) => first,
+                    (false, Ok(position)) => Some(position),
+                    // Where no route says otherwise, groups are those of the first device.
+                    (false, Err(error)) => match first {
+                        Some(first) if remote.ip().is_multicast() => Some(first),
+                        _ => return Err(error),
+                    },
                 };
                 let position = position
                     .ok_or_else(|| Error::invalid(format!("no device is of the family of {remote}")))?;

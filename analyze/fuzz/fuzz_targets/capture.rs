@@ -1,0 +1,9 @@
+//! A hostile capture, checked and drawn.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../harness.rs"]
+mod harness;
+
+fuzz_target!(|bytes: &[u8]| harness::run(bytes));

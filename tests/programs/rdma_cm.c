@@ -1,0 +1,334 @@
+/* What librdmacm promises beyond what the programs of rdmacm-utils try: wrong arguments, errno, descriptors, private data,
+ * libraries that are opened while a program runs, and children of fork. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Ends the process with status 1 and the words after the condition, unless that holds. */
+#define CHECK(condition, ...)                                                                                          \
+	do {                                                                                                           \
+		if (!(condition)) {                                                                                    \
+			fprintf(stderr, "process %d, line %d: ", getpid(), __LINE__);                                  \
+			fprintf(stderr, __VA_ARGS__);                                                                  \
+			fputc('\n', stderr);                                                                           \
+			exit(1);                                                                                       \
+		}                                                                                                      \
+	} while (0)
+
+/* -1 with this errno. */
+#define FAILS(number, call)                                                                                            \
+	do {                                                                                                           \
+		errno = 0;                                                                                             \
+		int returned = (call);                                                                                 \
+		CHECK(returned == -1 && errno == (number), "%s: returned %d, errno %d (%s), and not %s", #call,           \
+		      returned, errno, strerror(errno), #number);                                                      \
+	} while (0)
+
+#define WORKS(call)                                                                                                    \
+	do {                                                                                                           \
+		int returned = (call);                                                                                 \
+		CHECK(returned == 0, "%s: returned %d, errno %d (%s)", #call, returned, errno, strerror(errno));          \
+	} while (0)
+
+static struct sockaddr_in at(const char *ip, int port)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+	inet_pton(AF_INET, ip, &address.sin_addr);
+	return address;
+}
+
+#define ADDRESS(variable) ((struct sockaddr *)&(variable))
+
+static struct rdma_cm_event *expect(struct rdma_event_channel *channel, enum rdma_cm_event_type type, int status)
+{
+	struct rdma_cm_event *event;
+	WORKS(rdma_get_cm_event(channel, &event));
+	CHECK(event->event == type && event->status == status, "%s with status %d came, not %s with %d",
+	      rdma_event_str(event->event), event->status, rdma_event_str(type), status);
+	return event;
+}
+
+static void pass(struct rdma_event_channel *channel, enum rdma_cm_event_type type)
+{
+	WORKS(rdma_ack_cm_event(expect(channel, type, 0)));
+}
+
+static void wrong_arguments(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_id *id, *dead;
+	struct rdma_cm_event *event;
+	struct sockaddr_in here = at("127.0.0.1", 0);
+	struct sockaddr_storage other = {0};
+	int mask;
+
+	FAILS(EINVAL, rdma_create_id(channel, NULL, NULL, RDMA_PS_TCP));
+	FAILS(EINVAL, rdma_create_id(channel, &id, NULL, 77));
+	WORKS(rdma_create_id(channel, &dead, NULL, RDMA_PS_TCP));
+	WORKS(rdma_destroy_id(dead));
+	WORKS(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	struct rdma_cm_id *wrong[] = {NULL, (void *)0x1235, dead == id ? NULL : dead};
+	for (int i = 0; i < 3; i++) {
+		FAILS(EINVAL, rdma_bind_addr(wrong[i], ADDRESS(here)));
+		FAILS(EINVAL, rdma_listen(wrong[i], 1));
+		FAILS(EINVAL, rdma_connect(wrong[i], NULL));
+		FAILS(EINVAL, rdma_accept(wrong[i], NULL));
+		FAILS(EINVAL, rdma_disconnect(wrong[i]));
+		FAILS(EINVAL, rdma_resolve_route(wrong[i], 1));
+		FAILS(EINVAL, rdma_migrate_id(wrong[i], channel));
+		FAILS(EINVAL, rdma_join_multicast(wrong[i], ADDRESS(here), NULL));
+		FAILS(EINVAL, rdma_destroy_id(wrong[i]));
+		rdma_destroy_qp(wrong[i]);
+		rdma_destroy_ep(wrong[i]);
+	}
+	FAILS(EINVAL, rdma_bind_addr(id, NULL));
+	other.ss_family = 27; /* AF_IB */
+	FAILS(EOPNOTSUPP, rdma_bind_addr(id, ADDRESS(other)));
+	other.ss_family = AF_UNIX;
+	FAILS(EINVAL, rdma_bind_addr(id, ADDRESS(other)));
+	FAILS(EINVAL, rdma_resolve_addr(id, NULL, NULL, 100));
+	FAILS(EINVAL, rdma_resolve_addr(id, NULL, ADDRESS(here), -1));
+	FAILS(EINVAL, rdma_init_qp_attr(id, NULL, &mask));
+	FAILS(EINVAL, rdma_create_qp(id, NULL, NULL));
+	FAILS(EINVAL, rdma_get_request(id, &dead));
+	FAILS(EINVAL, rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, NULL, 1));
+	FAILS(EINVAL, rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &mask, 4));
+	FAILS(ENOSYS, rdma_set_option(id, RDMA_OPTION_ID, 99, &mask, 4));
+	FAILS(EINVAL, rdma_get_cm_event(NULL, &event));
+	FAILS(EINVAL, rdma_get_cm_event(channel, NULL));
+	FAILS(EINVAL, rdma_ack_cm_event(NULL));
+	FAILS(EINVAL, rdma_ack_cm_event((void *)channel));
+	FAILS(EINVAL, rdma_getaddrinfo(NULL, NULL, NULL, NULL));
+	WORKS(rdma_destroy_id(id));
+	rdma_destroy_event_channel(channel);
+	rdma_destroy_event_channel(channel);
+	rdma_destroy_event_channel(NULL);
+	CHECK(!strcmp(rdma_event_str(RDMA_CM_EVENT_ESTABLISHED), "RDMA_CM_EVENT_ESTABLISHED"), "the name of an event");
+}
+
+static void addresses(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_id *a, *b;
+	struct rdma_cm_event *event;
+	struct sockaddr_in here = at("127.0.0.1", 0), nowhere = at("192.0.2.55", 1);
+	struct ibv_device_attr attr;
+	int count, found = 0, on = 1;
+
+	FAILS(EAGAIN, (fcntl(channel->fd, F_SETFL, O_NONBLOCK), rdma_get_cm_event(channel, &event)));
+	WORKS(rdma_create_id(channel, &a, &found, RDMA_PS_TCP));
+	WORKS(rdma_create_id(channel, &b, NULL, RDMA_PS_TCP));
+	CHECK(a->context == &found && a->channel == channel && a->ps == RDMA_PS_TCP && !a->verbs, "a new id");
+	WORKS(rdma_bind_addr(a, ADDRESS(here)));
+	here.sin_port = rdma_get_src_port(a);
+	CHECK(here.sin_port && a->verbs && a->pd && a->port_num == 1, "a bound id");
+	FAILS(EADDRINUSE, rdma_bind_addr(b, ADDRESS(here)));
+	WORKS(rdma_set_option(b, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof on));
+	FAILS(EADDRINUSE, rdma_bind_addr(b, ADDRESS(here)));
+	WORKS(rdma_resolve_addr(b, NULL, ADDRESS(nowhere), 100));
+	struct pollfd waiting = {.fd = channel->fd, .events = POLLIN};
+	CHECK(poll(&waiting, 1, 5000) == 1, "the channel's descriptor is readable");
+	event = expect(channel, RDMA_CM_EVENT_ADDR_ERROR, -EHOSTUNREACH);
+	CHECK(event->id == b, "whose event it is");
+	WORKS(rdma_ack_cm_event(event));
+	WORKS(rdma_resolve_addr(b, NULL, ADDRESS(here), 100));
+	pass(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(b->verbs == a->verbs && rdma_get_dst_port(b) == here.sin_port, "one context for all ids");
+	WORKS(ibv_query_device(a->verbs, &attr));
+	struct ibv_context **devices = rdma_get_devices(&count);
+	for (int i = 0; i < count; i++)
+		found |= devices[i] == a->verbs;
+	CHECK(found && !devices[count], "the context is among the devices");
+	rdma_free_devices(devices);
+	WORKS(rdma_destroy_id(a));
+	WORKS(rdma_destroy_id(b));
+	rdma_destroy_event_channel(channel);
+}
+
+struct pair {
+	struct rdma_event_channel *here, *there;
+	struct rdma_cm_id *listener, *client;
+};
+
+static struct ibv_qp_init_attr queue_pair(void)
+{
+	return (struct ibv_qp_init_attr){
+		.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1},
+		.qp_type = IBV_QPT_RC,
+	};
+}
+
+/* A listener, and a client whose route to it is resolved. */
+static struct pair facing(void)
+{
+	struct sockaddr_in address = at("127.0.0.1", 0);
+	struct pair pair = {.here = rdma_create_event_channel(), .there = rdma_create_event_channel()};
+	WORKS(rdma_create_id(pair.here, &pair.listener, &pair, RDMA_PS_TCP));
+	WORKS(rdma_bind_addr(pair.listener, ADDRESS(address)));
+	WORKS(rdma_listen(pair.listener, 4));
+	address.sin_port = rdma_get_src_port(pair.listener);
+	WORKS(rdma_create_id(pair.there, &pair.client, NULL, RDMA_PS_TCP));
+	WORKS(rdma_resolve_addr(pair.client, NULL, ADDRESS(address), 1000));
+	pass(pair.there, RDMA_CM_EVENT_ADDR_RESOLVED);
+	WORKS(rdma_resolve_route(pair.client, 1000));
+	pass(pair.there, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	CHECK(pair.client->route.num_paths == 1 && pair.client->route.path_rec->mtu, "the path of the route");
+	return pair;
+}
+
+static void part(struct pair *pair)
+{
+	WORKS(rdma_destroy_id(pair->client));
+	WORKS(rdma_destroy_id(pair->listener));
+	rdma_destroy_event_channel(pair->here);
+	rdma_destroy_event_channel(pair->there);
+}
+
+static void connections(void)
+{
+	struct pair pair = facing();
+	struct ibv_qp_init_attr init = queue_pair();
+	struct rdma_conn_param param = {.private_data = "hello", .private_data_len = 5, .responder_resources = 3,
+					.initiator_depth = 2, .retry_count = 6, .rnr_retry_count = 5};
+	struct rdma_cm_event *event;
+	char too_much[200] = {0}, received[16] = {0};
+
+	WORKS(rdma_create_qp(pair.client, NULL, &init));
+	CHECK(pair.client->qp && pair.client->send_cq && pair.client->recv_cq && init.cap.max_inline_data >= 16,
+	      "a queue pair with its queues");
+	FAILS(EINVAL, rdma_create_qp(pair.client, NULL, &init));
+	struct rdma_conn_param large = {.private_data = too_much, .private_data_len = 57};
+	FAILS(EINVAL, rdma_connect(pair.client, &large));
+	WORKS(rdma_connect(pair.client, &param));
+	event = expect(pair.here, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+	struct rdma_cm_id *server = event->id;
+	CHECK(event->listen_id == pair.listener && server->context == pair.listener->context && server->verbs,
+	      "a request's new id takes after its listener");
+	CHECK(event->param.conn.private_data_len == 56 && !memcmp(event->param.conn.private_data, "hello", 6),
+	      "the request's private data");
+	CHECK(event->param.conn.responder_resources == 2 && event->param.conn.initiator_depth == 3 &&
+		      event->param.conn.retry_count == 6 && event->param.conn.rnr_retry_count == 5 &&
+		      event->param.conn.qp_num == pair.client->qp->qp_num,
+	      "the request's parameters");
+	init = queue_pair();
+	WORKS(rdma_create_qp(server, NULL, &init));
+	struct ibv_mr *mr = rdma_reg_msgs(server, received, sizeof received);
+	WORKS(rdma_post_recv(server, NULL, received, sizeof received, mr));
+	param.private_data = "welcome", param.private_data_len = 7;
+	WORKS(rdma_accept(server, &param));
+	WORKS(rdma_ack_cm_event(event));
+	pass(pair.here, RDMA_CM_EVENT_ESTABLISHED);
+	event = expect(pair.there, RDMA_CM_EVENT_ESTABLISHED, 0);
+	CHECK(event->param.conn.private_data_len == 196 && !memcmp(event->param.conn.private_data, "welcome", 8),
+	      "the reply's private data");
+	WORKS(rdma_ack_cm_event(event));
+	struct ibv_wc wc;
+	WORKS(rdma_post_send(pair.client, NULL, "over there", 11, NULL, IBV_SEND_SIGNALED | IBV_SEND_INLINE));
+	CHECK(rdma_get_send_comp(pair.client, &wc) == 1 && rdma_get_recv_comp(server, &wc) == 1, "completions");
+	CHECK(!strcmp(received, "over there"), "the message");
+	WORKS(rdma_disconnect(pair.client));
+	pass(pair.here, RDMA_CM_EVENT_DISCONNECTED);
+	WORKS(rdma_disconnect(server));
+	pass(pair.there, RDMA_CM_EVENT_DISCONNECTED);
+	rdma_dereg_mr(mr);
+	rdma_destroy_qp(server);
+	rdma_destroy_qp(pair.client);
+	CHECK(!pair.client->qp && !pair.client->send_cq, "nothing is left on the id");
+	WORKS(rdma_destroy_id(server));
+	part(&pair);
+}
+
+static void rejections(void)
+{
+	struct pair pair = facing();
+	struct rdma_conn_param param = {.qp_num = 7};
+	WORKS(rdma_connect(pair.client, &param));
+	struct rdma_cm_event *event = expect(pair.here, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+	WORKS(rdma_reject(event->id, "full", 4));
+	struct rdma_cm_id *refused = event->id;
+	WORKS(rdma_ack_cm_event(event));
+	WORKS(rdma_destroy_id(refused));
+	event = expect(pair.there, RDMA_CM_EVENT_REJECTED, 28);
+	CHECK(event->param.conn.private_data_len == 148 && !memcmp(event->param.conn.private_data, "full", 5),
+	      "the refusal's private data");
+	WORKS(rdma_ack_cm_event(event));
+	part(&pair);
+
+	/* A synchronous id tells by errno. */
+	struct sockaddr_in closed = at("127.0.0.1", 4);
+	struct rdma_cm_id *id;
+	WORKS(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP));
+	WORKS(rdma_resolve_addr(id, NULL, ADDRESS(closed), 1000));
+	CHECK(id->event->event == RDMA_CM_EVENT_ADDR_RESOLVED, "the event of a synchronous call stays with the id");
+	WORKS(rdma_resolve_route(id, 1000));
+	FAILS(ECONNREFUSED, rdma_connect(id, &param));
+	CHECK(id->event->status == 8, "nobody listens");
+	WORKS(rdma_destroy_id(id));
+}
+
+static void libraries(void)
+{
+	for (int i = 0; i < 2; i++) {
+		const char *name = i ? "librdmacm.so" : "librdmacm.so.1";
+		void *library = dlopen(name, RTLD_NOW);
+		CHECK(library && dlsym(library, "rdma_create_id") == (void *)rdma_create_id, "%s is ours", name);
+		CHECK(dlvsym(library, "rdma_get_remote_ece", "RDMACM_1.3"), "%s has version nodes", name);
+		dlclose(library);
+	}
+	int (*write_event)(struct rdma_cm_id *, int, int, uint64_t) = dlsym(RTLD_DEFAULT, "rdma_write_cm_event");
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_id *id;
+	WORKS(rdma_create_id(channel, &id, NULL, RDMA_PS_UDP));
+	FAILS(EINVAL, write_event(id, RDMA_CM_EVENT_ESTABLISHED, 5, 77));
+	WORKS(write_event(id, 18, 5, 77));
+	struct rdma_cm_event *event = expect(channel, 18, 5);
+	CHECK(event->id == id && *(uint64_t *)&event->param == 77, "the program's own event");
+	WORKS(rdma_ack_cm_event(event));
+	WORKS(rdma_destroy_id(id));
+	rdma_destroy_event_channel(channel);
+}
+
+static void children(void)
+{
+	struct pair pair = facing();
+	pid_t child = fork();
+	if (!child) {
+		struct rdma_cm_event *event;
+		FAILS(ENODEV, rdma_listen(pair.listener, 1));
+		FAILS(ENODEV, rdma_get_cm_event(pair.here, &event));
+		part(&pair);
+		connections();
+		_exit(0);
+	}
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status), "the child: %#x", status);
+	struct rdma_conn_param param = {.qp_num = 7};
+	WORKS(rdma_connect(pair.client, &param));
+	struct rdma_cm_event *event = expect(pair.here, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+	struct rdma_cm_id *request = event->id;
+	WORKS(rdma_ack_cm_event(event));
+	WORKS(rdma_destroy_id(request));
+	part(&pair);
+}
+
+int main(void)
+{
+	wrong_arguments();
+	addresses();
+	connections();
+	rejections();
+	libraries();
+	children();
+	puts("all is well");
+	return 0;
+}
