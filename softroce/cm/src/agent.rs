@@ -17,6 +17,7 @@ use crate::state::{Input, State};
 use crate::timing::{PACKET_LIFETIME, code_to_ns};
 
 mod execute;
+mod not_yet;
 mod receive;
 
 /// Connections of an agent, those that are over and wait for their time included.
@@ -383,6 +384,7 @@ fn clock(interval_ns: u64, retries: u8, timewait_ns: u64) -> Clock {
         timewait_ns,
         retries_left: retries,
         retries_max: retries,
+        unheard_left: not_yet::TRIES,
     }
 }
 

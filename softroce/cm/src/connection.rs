@@ -51,6 +51,8 @@ pub(crate) struct Clock {
     /// Repetitions that are left, and that there are from the start.
     pub(crate) retries_left: u8,
     pub(crate) retries_max: u8,
+    /// Refusals for want of a listener that are not believed yet.
+    pub(crate) unheard_left: u8,
 }
 
 impl Connection {

@@ -167,8 +167,15 @@ impl Agent {
             Timer::Wait if connection.state == State::SidrAnswered => Some(3 * clock.interval_ns),
             Timer::Wait => Some(clock.timewait_ns),
         };
-        let deadline = after_ns.map(|after_ns| now + after_ns.max(1));
-        let before = std::mem::replace(&mut clock.deadline, deadline);
+        self.set_deadline(id, after_ns.map(|after_ns| now + after_ns.max(1)));
+    }
+
+    /// When the time of the state is over.
+    pub(super) fn set_deadline(&mut self, id: u32, deadline: Option<Time>) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let before = std::mem::replace(&mut connection.clock.deadline, deadline);
         if let Some(before) = before {
             self.timers.remove(&(before, id));
         }

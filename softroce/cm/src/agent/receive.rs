@@ -57,6 +57,9 @@ impl Agent {
             self.counters.out_of_place += 1;
             return;
         }
+        if self.asks_again(now, id, arrival.message) {
+            return;
+        }
         let input = match arrival.message {
             Message::Rep(rep) => {
                 if !self.learn_responder(id, rep.local_comm_id, rep.local_ca_guid, rep.local_qpn) {

@@ -244,6 +244,7 @@ fn a_service_that_nobody_offers_is_rejected_with_reason_8() {
     let mut pair = Pair::new();
     pair.agents[1].unlisten(SERVICE);
     pair.connect();
+    pair.pass(1);
     let Happened::Rejected {
         of_message, reason, ..
     } = &pair.events[0][0].happened
@@ -251,7 +252,21 @@ fn a_service_that_nobody_offers_is_rejected_with_reason_8() {
         panic!("a rejection");
     };
     assert_eq!((of_message.0, *reason), (0, RejectReason::INVALID_SERVICE_ID));
-    assert_eq!(pair.agents[1].counters().no_listener, 1);
+    // At once, and ten times more within 0.2 s.
+    assert_eq!(pair.agents[1].counters().no_listener, 11);
+    assert_eq!(pair.agents[0].connection_count(), 0);
+}
+
+#[test]
+fn a_listener_that_comes_a_little_later_is_found() {
+    let mut pair = Pair::new();
+    pair.agents[1].unlisten(SERVICE);
+    pair.connect();
+    assert!(pair.events[0].is_empty());
+    pair.agents[1].listen(SERVICE, LISTENER, 16).unwrap();
+    pair.pass(1);
+    assert!(matches!(pair.events[1][0].happened, Happened::Requested(_)));
+    assert_eq!(pair.sent[0], [MessageKind::Req, MessageKind::Req]);
 }
 
 #[test]
@@ -559,6 +574,7 @@ fn a_service_of_datagrams_that_nobody_offers_is_told_so() {
         .resolve(pair.now, peer_of(0), OWNER, question())
         .unwrap();
     pair.settle();
+    pair.pass(1);
     assert!(matches!(&pair.happened(0)[..],
         [Happened::Resolved(rep)] if rep.status == SidrStatus::UNSUPPORTED));
 }
