@@ -54,14 +54,20 @@ pub(super) unsafe fn take_event(
             )
         };
         let _taking = extra.taking.lock();
-        match cm.wait(Some(Duration::ZERO))? {
-            Some(event) => {
-                // SAFETY: an event leads to an id that is alive, since destroying it waits for the event.
-                *place = unsafe { hand_out(event) }?;
-                Ok(Attempt::Taken)
+        while let Some(event) = cm.wait(Some(Duration::ZERO))? {
+            let id = event.cookie as *mut rdma_cm_id;
+            // SAFETY: an event leads to an id that is there, since destroying it waits for the event.
+            match unsafe { hand_out(event) } {
+                Ok(taken) => {
+                    *place = taken;
+                    return Ok(Attempt::Taken);
+                }
+                // Another thread destroys the id at this very moment: its events go with it.
+                Err(_) if live::check(live::IDS, id, "the id").is_err() => {}
+                Err(error) => return Err(error),
             }
-            None => Ok(Attempt::Nothing(cm.fd().as_raw_fd())),
         }
+        Ok(Attempt::Nothing(cm.fd().as_raw_fd()))
     })
 }
 
