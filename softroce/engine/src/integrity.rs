@@ -9,8 +9,9 @@ use roce_wire::icrc::{Flow, FlowCrc, Verdict};
 use crate::RxMeta;
 use crate::mutants::{Mutant, is_on};
 
-/// After so many packets with the identification expected, the peer numbers its packets as we do.
-const EXPECTED_IDS_ENOUGH: u8 = 16;
+/// After so many packets with the identification expected, and no other between them, the peer numbers its packets as
+/// we do. One that counts on from packet to packet meets an expected number once in 65,536.
+const EXPECTED_IDS_ENOUGH: u8 = 4;
 /// Packets that a kernel sends as one train at most, and numbers from 0 on.
 const TRAIN_PACKETS_MAX: u16 = 128;
 
@@ -19,7 +20,7 @@ const TRAIN_PACKETS_MAX: u16 = 128;
 pub(crate) struct Integrity {
     /// The ICRC's state after the headers of the peer's packets, for the source port that it used last.
     crc: Option<(u16, FlowCrc)>,
-    /// Packets that had the IPv4 identification expected, up to [`EXPECTED_IDS_ENOUGH`].
+    /// Packets in a row that had the IPv4 identification expected, up to [`EXPECTED_IDS_ENOUGH`], where it stays.
     expected_ids: u8,
 }
 
@@ -52,7 +53,12 @@ impl Integrity {
             }
             // Where the identification must be guessed, one damaged packet in 2^16 looks whole. A peer that has kept
             // to the expected numbers has its packets guessed only within what a train that came in pieces explains.
-            Verdict::ValidWithIpId(id) => self.expected_ids < EXPECTED_IDS_ENOUGH || id < TRAIN_PACKETS_MAX,
+            Verdict::ValidWithIpId(id) if id < TRAIN_PACKETS_MAX => true,
+            Verdict::ValidWithIpId(_) if self.expected_ids < EXPECTED_IDS_ENOUGH => {
+                self.expected_ids = 0;
+                true
+            }
+            Verdict::ValidWithIpId(_) => false,
             Verdict::Invalid => false,
         }
     }
@@ -100,4 +106,62 @@ fn place_of(address: IpAddr) -> usize {
         IpAddr::V6(v6) => v6.octets()[15],
     };
     usize::from(last) % SENDERS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(flow: &Flow, id: u16) -> [u8; 16] {
+        let mut packet = [0; 16];
+        packet[0] = 4;
+        roce_wire::icrc::seal(flow, id, &mut packet);
+        packet
+    }
+
+    fn meta() -> (RxMeta, Flow) {
+        let (src, dst) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let meta = RxMeta {
+            src,
+            dst,
+            source_port: 49152,
+            segment: 0,
+            traffic_class: 0,
+            hop_limit: 64,
+        };
+        let flow = Flow {
+            src,
+            dst,
+            source_port: 49152,
+            dest_port: ROCE_V2_PORT,
+        };
+        (meta, flow)
+    }
+
+    #[test]
+    fn a_peer_that_counts_its_packets_is_heard_however_often_the_count_begins_anew() {
+        let (meta, flow) = meta();
+        let packets: Vec<_> = (0..=u16::MAX).map(|id| packet(&flow, id)).collect();
+        let mut integrity = Integrity::default();
+        for round in 0..20 {
+            for (id, packet) in packets.iter().enumerate() {
+                assert!(
+                    integrity.holds(&meta, packet),
+                    "round {round}, identification {id}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_peer_that_numbers_as_we_do_is_soon_held_to_it() {
+        let (meta, flow) = meta();
+        let mut integrity = Integrity::default();
+        for _ in 0..EXPECTED_IDS_ENOUGH {
+            assert!(integrity.holds(&meta, &packet(&flow, 0)));
+        }
+        assert!(!integrity.holds(&meta, &packet(&flow, TRAIN_PACKETS_MAX)));
+        assert!(integrity.holds(&meta, &packet(&flow, TRAIN_PACKETS_MAX - 1)));
+        assert!(!integrity.holds(&meta, &packet(&flow, u16::MAX)));
+    }
 }
