@@ -136,7 +136,7 @@ pub(crate) struct Half {
     received: Option<(Psn, u64)>,
     spoilt: VecDeque<(Psn, u64)>,
     /// All requests were captured at their sender; all answers at theirs.
-    requests_at_sender: bool,
+    pub(crate) requests_at_sender: bool,
     answers_at_sender: bool,
     requests_seen: u64,
     answers_seen: u64,

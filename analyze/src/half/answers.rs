@@ -184,6 +184,11 @@ impl Half {
             && let Some(request) = &self.row[at].request
         {
             if is_answered_by_itself(request.operation) {
+                // Once that is answered, the acknowledgement may be of an older request that came again, and covers it.
+                let is_answered = !self.answered.pending.contains(&self.row[at].psn);
+                if is_answered {
+                    return;
+                }
                 let expected = format!("the answer that a {} calls for", request.opcode);
                 let frames = [request.frame, sighting.number];
                 let seen = "a plain acknowledgement".to_owned();

@@ -222,6 +222,8 @@ impl Half {
                     sink.counts.nak_generation.add(took);
                 }
             }
+            // It may have come itself, before what precedes it was sent again, and in vain.
+            None if self.is_overtaken(at) => {}
             None => {
                 let expected = "a sequence NAK only when a later packet has come";
                 let seen = format!("one for {}, the newest that was sent", shown(psn));
@@ -234,6 +236,13 @@ impl Half {
                 );
             }
         }
+    }
+
+    /// Whether the packet before this one was sent after it.
+    fn is_overtaken(&self, at: usize) -> bool {
+        let sent = |at: usize| self.row.get(at)?.request.as_ref()?.last_ns;
+        let before = at.checked_sub(1).and_then(sent);
+        matches!((before, sent(at)), (Some(before), Some(this)) if before > this)
     }
 
     /// The responder has no receive for `psn`.

@@ -193,7 +193,10 @@ impl<'a> Arguments<'a> {
         if let Some(result) = &self.line.result {
             return Err(Problem::new(
                 result.span,
-                format!("`{}` has no result to compare", self.line.head.item),
+                format!(
+                    "`{}` has no result to compare (a value follows its name without blanks, as in `len=64`)",
+                    self.line.head.item
+                ),
             ));
         }
         self.finish_with_result()

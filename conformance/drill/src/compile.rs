@@ -178,8 +178,11 @@ impl Compiler {
             "only_sim" => self.only_sim = Some(arguments.text("the reason in quotes")?),
             _ => {
                 // Requirements are called like NAK-1, which reads as a difference: text is taken as it stands.
-                while let Some(text) = arguments.optional_text() {
+                let mut next =
+                    Some(arguments.text("requirements in quotes, as in `shows \"NAK-1 LOSS-1\"`")?);
+                while let Some(text) = next {
                     self.shows.extend(text.split_whitespace().map(str::to_owned));
+                    next = arguments.optional_text();
                 }
             }
         }

@@ -24,13 +24,19 @@ pub struct Analyze {
     at: Vec<IpAddr>,
 }
 
-/// The exit status when the capture has no RoCEv2 packet.
+/// The exit status when there is no capture, or no RoCEv2 packet in it.
 const NOTHING_THERE: u8 = 2;
 
 impl Analyze {
-    /// Print the report. The status is 0 without findings, 1 with some, 2 when there is no RoCEv2 packet.
+    /// Print the report. The status is 0 without findings, 1 with some, 2 when there is no capture or no RoCEv2 packet.
     pub fn run(self) -> Result<ExitCode> {
-        let report = self.report()?;
+        let report = match self.report() {
+            Ok(report) => report,
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "softroce: {}", crate::message(&error));
+                return Ok(ExitCode::from(NOTHING_THERE));
+            }
+        };
         let mut out = BufWriter::new(io::stdout().lock());
         let written = if self.json {
             serde_json::to_writer_pretty(&mut out, &report)

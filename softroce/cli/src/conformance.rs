@@ -36,7 +36,7 @@ pub struct Conformance {
     /// How to report: pretty, catalogue, json, junit or html
     #[arg(long, default_value = "pretty")]
     format: Format,
-    /// Write the report to this file
+    /// Write the report to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Write the packets of all cases to a pcapng file

@@ -15,7 +15,7 @@ use verbs_api::Provider;
 #[derive(Args, Debug, Clone)]
 pub struct DeviceArgs {
     /// Address of the device (any local address; every 127.x.y.z works without set-up); by default the one that
-    /// reaches the peer. The variable SOFTROCE_ADDRESS says the same
+    /// reaches the peer, or 127.0.0.1 where there is none. The variable SOFTROCE_ADDRESS says the same
     #[arg(long, value_name = "ADDRESS")]
     pub device_address: Option<IpAddr>,
 }

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use drill::{Agent, Bench, LocalDut, RemoteDut, Script, SimBench, WireBench};
+use drill::{Agent, Bench, LocalDut, RemoteDut, Script, SimBench, Span, WireBench};
 use serde::Serialize;
 use verbs_api::{Context as _, GidType, Provider};
 use verbs_native::Native;
 
 use crate::device::DeviceArgs;
 use crate::progress::Progress;
+use crate::{input, output};
 
 /// The port of agents, where none is given.
 const AGENT_PORT: u16 = 18_790;
@@ -31,14 +32,14 @@ pub struct Drill {
     /// Against the embedded engine in virtual time; so it is without --target too
     #[arg(long, conflicts_with_all = ["target", "serve"])]
     sim: bool,
-    /// Against the device that `softroce drill --serve` serves there, in real time
+    /// Against the device that `softroce drill --serve` serves there, in real time (TCP port 18790 when left out)
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with = "serve")]
     target: Option<String>,
     /// With --target: the address of the played end. Nothing else on this host may use it for RDMA
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::new(127, 77, 7, 7)))]
     from: IpAddr,
-    /// Serve this host's softroce device to scripts that run elsewhere, until interrupted. Whoever reaches the address
-    /// may run scripts on it
+    /// Serve this host's softroce device to scripts that run elsewhere, until interrupted (127.0.0.1 and TCP port 18790
+    /// when left out). Whoever reaches the address may run scripts on it
     #[arg(long, value_name = "ADDRESS[:PORT]", num_args = 0..=1, default_missing_value = "127.0.0.1")]
     serve: Option<String>,
     /// With --serve: serve so many scripts, then end
@@ -81,13 +82,34 @@ struct Report {
     explanation: Option<String>,
 }
 
+impl Report {
+    /// Of what is no script.
+    fn wrong(name: String, at: Option<Span>, explanation: String) -> Report {
+        Report {
+            title: name.clone(),
+            script: name,
+            shows: Vec::new(),
+            verdict: "wrong",
+            line: at.map(|span| span.line + 1),
+            column: at.map(|span| span.column + 1),
+            explanation: Some(explanation),
+        }
+    }
+}
+
 impl Drill {
     /// Run it. The status is 0 when every script ran as it says, 1 when one did not, 2 when one cannot be read.
     pub fn run(self) -> Result<ExitCode> {
         if let Some(address) = &self.serve {
             return self.serve(address);
         }
-        let paths = scripts(&self.scripts)?;
+        let paths = match scripts(&self.scripts) {
+            Ok(paths) => paths,
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "softroce: {}", crate::message(&error));
+                return Ok(ExitCode::from(WRONG_SCRIPT));
+            }
+        };
         let mut reports = Vec::new();
         let mut status = 0;
         let progress = (!self.verbose).then(|| Progress::new("drill", paths.len()));
@@ -111,23 +133,19 @@ impl Drill {
 
     fn one(&self, path: &Path) -> Result<(Report, u8)> {
         let name = path.display().to_string();
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("the script {name} cannot be read"))?;
+        let text = match input::text(path) {
+            Ok(text) => text,
+            Err(error) => {
+                let why = format!("the script {name} cannot be read: {error}");
+                return Ok((Report::wrong(name, None, why), WRONG_SCRIPT));
+            }
+        };
         let script = match Script::parse(name.clone(), &text) {
             Ok(script) => script,
             Err((source, problems)) => {
                 let shown: Vec<String> = problems.iter().map(|p| p.show(&source).to_string()).collect();
                 let first = problems.first().map(|problem| problem.span);
-                let report = Report {
-                    title: name.clone(),
-                    script: name,
-                    shows: Vec::new(),
-                    verdict: "wrong",
-                    line: first.map(|span| span.line + 1),
-                    column: first.map(|span| span.column + 1),
-                    explanation: Some(shown.join("\n")),
-                };
-                return Ok((report, WRONG_SCRIPT));
+                return Ok((Report::wrong(name, first, shown.join("\n")), WRONG_SCRIPT));
             }
         };
         let mut report = Report {
@@ -145,15 +163,17 @@ impl Drill {
             return Ok((report, 0));
         }
         let mut bench = self.bench()?;
+        let mut told = Ok(());
         if self.verbose {
-            println!("{}: {}", report.script, script.title);
+            told = output::line(format_args!("{}: {}", report.script, script.title));
         }
         let mut follow = |at: Duration, line: &str| {
-            if self.verbose {
-                println!("{:>12.6} ms  {line}", at.as_secs_f64() * 1e3);
+            if self.verbose && told.is_ok() {
+                told = output::line(format_args!("{:>12.6} ms  {line}", at.as_secs_f64() * 1e3));
             }
         };
         let done = drill::run(&script, bench.as_mut(), &mut follow);
+        told?;
         if let Some(path) = &self.capture {
             bench
                 .save_capture(path)
@@ -244,7 +264,7 @@ impl Drill {
         port: u8,
         gid_index: u32,
     ) -> Result<ExitCode> {
-        println!("serving {name} at {}", agent.local_addr()?);
+        output::line(format_args!("serving {name} at {}", agent.local_addr()?))?;
         let mut served = 0;
         while self.scripts_served.is_none_or(|most| served < most) {
             let done = agent.serve_one::<P>(|| LocalDut::new(provider.open(name)?, port, gid_index));

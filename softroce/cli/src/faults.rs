@@ -11,6 +11,7 @@ use softroce::faults::{self, Rules};
 use softroce::journal::ask::{self, Answer, Question};
 
 use crate::run::session;
+use crate::{input, output};
 
 /// Fault rules: look over a file of them, and change those of programs under `softroce run` while they run.
 #[derive(Args, Debug)]
@@ -64,7 +65,7 @@ impl Faults {
     /// Do it.
     pub fn run(self) -> Result<ExitCode> {
         match self.what {
-            What::Check { files } => Ok(check(&files)),
+            What::Check { files } => check(&files),
             What::Load { file, run } => {
                 let text = read(&file)?;
                 if text.len() > SENT_BYTES_MAX {
@@ -76,16 +77,17 @@ impl Faults {
                 }
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let number = since.as_nanos() as u64;
-                tell(&run, &Question::LoadFaults { number, text }, |_| {})
+                tell(&run, &Question::LoadFaults { number, text }, |_| Ok(()))
             }
-            What::Clear { run } => tell(&run, &Question::ClearFaults, |_| {}),
+            What::Clear { run } => tell(&run, &Question::ClearFaults, |_| Ok(())),
             What::Show { run } => tell(&run, &Question::ShowFaults, |answer| {
-                println!("{:>12} {:>12}  rule", "matched", "hit");
+                output::line(format_args!("{:>12} {:>12}  rule", "matched", "hit"))?;
                 for line in &answer.lines {
                     let mut fields = line.splitn(3, '\t');
                     let mut next = || fields.next().unwrap_or_default();
-                    println!("{:>12} {:>12}  {}", next(), next(), next());
+                    output::line(format_args!("{:>12} {:>12}  {}", next(), next(), next()))?;
                 }
+                Ok(())
             }),
         }
     }
@@ -93,26 +95,25 @@ impl Faults {
 
 /// The text of a file of rules, if it is one.
 pub fn read(file: &Path) -> Result<String> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+    let text = input::text(file).with_context(|| format!("reading {}", file.display()))?;
     match Rules::parse(&text) {
         Ok(_) => Ok(text),
         Err(error) => bail!("{}: {error}", file.display()),
     }
 }
 
-fn check(files: &[PathBuf]) -> ExitCode {
+fn check(files: &[PathBuf]) -> Result<ExitCode> {
     let mut status = ExitCode::SUCCESS;
     for file in files {
-        let text = std::fs::read_to_string(file);
         let shown = file.display();
-        match text.map(|text| Rules::parse(&text)) {
-            Ok(Ok(rules)) => println!(
-                "{shown}: {} rules about packets, {} about calls, {} about completions, {} events",
-                rules.packets.len(),
+        match input::text(file).map(|text| Rules::parse(&text)) {
+            Ok(Ok(rules)) => output::line(format_args!(
+                "{shown}: {} about packets, {} about calls, {} about completions, {}",
+                output::count(rules.packets.len() as u64, "rule"),
                 rules.verbs.len(),
                 rules.completions.len(),
-                rules.events.len()
-            ),
+                output::count(rules.events.len() as u64, "event"),
+            ))?,
             Ok(Err(error)) => {
                 eprintln!("{shown}: {error}");
                 status = ExitCode::from(WRONG_FILE);
@@ -123,11 +124,11 @@ fn check(files: &[PathBuf]) -> ExitCode {
             }
         }
     }
-    status
+    Ok(status)
 }
 
 /// Tell running programs, and show who heard.
-fn tell(of: &OfRun, question: &Question, show: impl Fn(&Answer)) -> Result<ExitCode> {
+fn tell(of: &OfRun, question: &Question, show: impl Fn(&Answer) -> Result<()>) -> Result<ExitCode> {
     let mut count = 0;
     for directory in session::all() {
         let is_meant = of.run.is_none_or(|run| directory.ends_with(format!("run-{run}")));
@@ -136,8 +137,8 @@ fn tell(of: &OfRun, question: &Question, show: impl Fn(&Answer)) -> Result<ExitC
         }
         let (answers, silent) = ask::ask(&directory, question, PATIENCE);
         for answer in &answers {
-            println!("{} of process {}", answer.device, answer.process);
-            show(answer);
+            output::line(format_args!("{} of process {}", answer.device, answer.process))?;
+            show(answer)?;
         }
         for process in silent {
             eprintln!("softroce: process {process} did not answer");

@@ -24,7 +24,7 @@ pub struct Ladder {
     /// The first frame to draw
     #[arg(long, value_name = "N", default_value_t = 1)]
     from: u64,
-    /// The last one
+    /// The last one; to the end when left out
     #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
     to: u64,
     /// The address of the machine on which the capture was taken

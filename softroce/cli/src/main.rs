@@ -12,6 +12,7 @@ mod devices;
 mod drill;
 mod endpoint;
 mod faults;
+mod input;
 mod ladder;
 mod output;
 mod perf;

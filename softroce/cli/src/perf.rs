@@ -67,13 +67,13 @@ struct Measure {
     /// Bytes a message; when left out 8 for latency, 65536 for bandwidth, or 1024 over ud
     #[arg(long)]
     size: Option<u32>,
-    /// Messages measured (on each queue pair)
+    /// Messages measured (on each queue pair) [default: 20000 for latency, 10000 for bandwidth]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     iters: Option<u32>,
     /// Queue pairs (bandwidth)
     #[arg(long, default_value_t = 1)]
     qps: u32,
-    /// Path MTU; the interface's when left out
+    /// Path MTU: 256, 512, 1024, 2048 or 4096; the interface's when left out
     #[arg(long, value_parser = device::parse_mtu)]
     mtu: Option<usize>,
     /// Sleep on the completion channel rather than spin

@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use softroce::journal::ask::{self, Question};
 
+use crate::output;
 use crate::run::session;
 
 /// Take the port of the devices of running programs down, or up again: they get IBV_EVENT_PORT_ERR or PORT_ACTIVE, and
@@ -48,7 +49,7 @@ impl Port {
             }
             let (answers, silent) = ask::ask(&directory, &question, PATIENCE);
             for answer in &answers {
-                println!("{} of process {}", answer.device, answer.process);
+                output::line(format_args!("{} of process {}", answer.device, answer.process))?;
             }
             for process in silent {
                 eprintln!("softroce: process {process} did not answer");

@@ -11,6 +11,7 @@ use serde::Serialize;
 use softroce_sim::Random;
 use softroce_sim::swarm::{self, Finding, Plan, Run};
 
+use crate::input;
 use crate::progress::Progress;
 
 /// Runs that the reduction of a finding may take.
@@ -24,11 +25,11 @@ pub struct Sim {
     /// Run this seed, and with --runs or --minutes go on with seeds that follow from it; else the clock chooses
     #[arg(long)]
     seed: Option<u64>,
-    /// So many runs
+    /// So many runs [default: 200, or 1 with --seed alone]
     #[arg(long, conflicts_with = "minutes", value_parser = clap::value_parser!(u64).range(1..))]
     runs: Option<u64>,
-    /// For so many minutes
-    #[arg(long)]
+    /// For so many minutes, such as 0.5
+    #[arg(long, value_parser = minutes)]
     minutes: Option<f64>,
     /// Run a plan that an earlier session has written
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "runs", "minutes"])]
@@ -42,6 +43,13 @@ pub struct Sim {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+fn minutes(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(minutes) if minutes > 0.0 => Ok(minutes),
+        _ => Err(format!("{text:?} is no number above 0, such as 30 or 0.5")),
+    }
 }
 
 /// A finding and the files that show it.
@@ -83,8 +91,8 @@ impl Sim {
     }
 
     fn one_plan(&self, path: &Path) -> Result<Report> {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("the plan {} cannot be read", path.display()))?;
+        let text =
+            input::text(path).with_context(|| format!("the plan {} cannot be read", path.display()))?;
         let plan: Plan =
             serde_json::from_str(&text).with_context(|| format!("{} is no plan", path.display()))?;
         let mut report = Report::default();

@@ -115,7 +115,14 @@ impl Scope {
                 .and_then(|word| Err(unknown(word.item, word.span))),
             _ => {
                 let word = arguments.word("the name of a queue pair, since there are several")?;
-                Err(unknown(word.item, word.span))
+                Err(Problem::new(
+                    word.span,
+                    format!(
+                        "`{}` is no queue pair; there are several, so the line must name one: {}",
+                        word.item,
+                        self.queue_pairs.join(", ")
+                    ),
+                ))
             }
         }
     }

@@ -125,6 +125,12 @@ impl<'a> Reader<'a> {
 
 /// What was probably meant, or else all that there is.
 pub(super) fn suggestion<'w>(word: &str, known: impl Iterator<Item = &'w str> + Clone) -> String {
+    if let Some(whole) = known
+        .clone()
+        .find(|other| word.len() >= 4 && other.starts_with(word))
+    {
+        return format!("did you mean `{whole}`?");
+    }
     let nearest = known
         .clone()
         .map(|other| (distance(word, other), other))

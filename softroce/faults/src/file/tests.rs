@@ -308,6 +308,13 @@ fn an_error_names_line_column_reason_and_what_would_be_right() {
             "another rule is named \"a\"",
             "of its own",
         ),
+        (
+            "[[packet]]\nprob = 1\ndo = \"drop\"",
+            2,
+            1,
+            "no key `prob`",
+            "did you mean `probability`?",
+        ),
         ("[[packet]]\ndo = ", 2, 6, "no TOML", ""),
         ("a = \"é\"; b = 1", 1, 8, "no TOML", ""),
     ] {
