@@ -20,6 +20,8 @@ const JOBS: usize = 2;
 /// Messages of each size: of eight queue pairs together no more than a shared receive queue has room for, since datagrams
 /// that find no receive request are lost by right, and perftest waits for them for ever.
 const ITERATIONS: u32 = 48;
+/// Runs of a combination that may wait in vain, until one ends.
+const SHORT_OF_RECEIVES_TRIES: usize = 3;
 /// How long one may take.
 const LIMIT: Duration = Duration::from_secs(60);
 /// How long the compiler may take.
@@ -125,7 +127,23 @@ fn run(bed: &Bed, shim: &Path, combination: &Combination, job: usize) -> Result<
         iterations: ITERATIONS,
         limit: LIMIT,
     };
-    bench.run(combination, free_port())
+    // With a shared queue for several queue pairs the tool posts as many receives as one of them sends, and an unreliable
+    // service loses what finds none (docs/perftest.md): it may wait in vain, on a card as well.
+    let is_short_of_receives =
+        combination.connection == "UC" && combination.has("--use-srq") && combination.has("-q");
+    let tries = if is_short_of_receives {
+        SHORT_OF_RECEIVES_TRIES
+    } else {
+        1
+    };
+    let mut verdict = bench.run(combination, free_port())?;
+    for _ in 1..tries {
+        if !matches!(&verdict, Verdict::Fails(how) if how.contains("hangs")) {
+            break;
+        }
+        verdict = bench.run(combination, free_port())?;
+    }
+    Ok(verdict)
 }
 
 fn shim(bed: &Bed) -> Result<PathBuf, Stop> {

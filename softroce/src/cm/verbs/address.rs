@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use roce_wire::cm::ServiceId;
 use verbs_api::{Error, ErrorKind, Result};
@@ -12,38 +11,19 @@ use super::super::ports::Hold;
 use super::super::{CmId, route};
 use super::NOT_HERE;
 use crate::context::ContextInner;
-use crate::options::ProgressMode;
-use crate::os::Crowd;
 
 /// Tries to find a port that is free on several devices.
 const PORT_TRIES: u32 = 64;
 
-/// How long a peer takes to get ready, at most: usually, and where others want its processor.
-const GETS_READY: Duration = Duration::from_millis(2);
-const GETS_READY_IN_A_CROWD: Duration = Duration::from_millis(20);
-
 /// A program that has just received a message, and looks for a new peer instead of answering, does so at the sender's word
-/// most often, who gets ready for it meanwhile: a server of `perftest -R` tells its client to connect, and listens as soon
-/// as that is acknowledged. So the acknowledgement waits for no answer to travel with, and we for the peer a little: what
-/// its client does before it connects takes as long with a card, and next to nothing here.
-fn let_peer_get_ready(context: &ContextInner) -> Result<()> {
+/// most often: a server of `perftest -R` tells its client to connect, and listens as soon as that is acknowledged. So the
+/// acknowledgement waits for no answer to travel with.
+fn acknowledge(context: &ContextInner) -> Result<()> {
     let device = &context.device;
-    let (waits, polled) = device.verb(|card, now| {
-        let waits = card.engine.holds_acks();
+    device.verb(|card, now| {
         card.flush(now, &device.pace);
-        let within_ns = GETS_READY_IN_A_CROWD.as_nanos() as u64;
-        Ok((waits, device.pace.polled_without_answer(now, within_ns)))
-    })?;
-    if device.mode != ProgressMode::Auto || !(waits || polled) {
-        return Ok(());
-    }
-    // In a crowd, our background thread may have been there first to acknowledge.
-    match Crowd::new().is_there() {
-        true => std::thread::sleep(GETS_READY_IN_A_CROWD),
-        false if waits => std::thread::sleep(GETS_READY),
-        false => {}
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// A loopback address of a host that has no device there stands for its first device, as with the kernel's manager.
@@ -205,7 +185,7 @@ impl CmId {
                 "from {own} there is no way to {remote}: two families"
             )));
         }
-        let_peer_get_ready(&context)?;
+        acknowledge(&context)?;
         let bound_port = self.inner.lock().local.map(|local| local.port());
         let port = match bound_port {
             Some(port) => port,
