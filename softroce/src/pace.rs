@@ -181,6 +181,13 @@ impl Pace {
         self.last_post_ns.load(Ordering::Relaxed) >= since.as_nanos()
     }
 
+    /// Whether the program has polled in the time `within_ns` before `now`, and posted nothing since.
+    pub(crate) fn polled_without_answer(&self, now: Time, within_ns: u64) -> bool {
+        let polled_ns = self.last_poll_ns.load(Ordering::Relaxed);
+        polled_ns > self.last_post_ns.load(Ordering::Relaxed)
+            && now.as_nanos().saturating_sub(polled_ns) < within_ns
+    }
+
     /// Whether the program, which does not poll, may be about to answer what arrives.
     pub(crate) fn may_answer(&self, now: Time) -> bool {
         now.as_nanos()

@@ -435,6 +435,41 @@ fn a_program_that_ends_without_a_word_has_parted_with_its_peers() {
 }
 
 #[test]
+fn who_looks_for_a_new_peer_leaves_no_message_unacknowledged() {
+    let address = fresh_address();
+    let (server, client) = (Side::on(address), Side::on(address));
+    let _listener = server.listen(at(address, 7492));
+    let (a, b) = connect(&client, &server, at(address, 7492));
+    a.receive_some(1);
+    let sent = a.sent_packets();
+    b.begin_to_say(b"connect anew");
+    a.completion();
+    let _anew = client.resolved(at(address, 7492));
+    assert_eq!(a.sent_packets(), sent + 1);
+    b.completion();
+}
+
+#[test]
+fn threads_that_name_one_id_at_once_leave_no_port_taken() {
+    let address = fresh_address();
+    let side = Side::on(address);
+    let ports = 7493..7496;
+    for _ in 0..50 {
+        let id = side.id();
+        std::thread::scope(|scope| {
+            for port in ports.clone() {
+                let id = &id;
+                scope.spawn(move || id.bind_addr(at(address, port)));
+            }
+        });
+        id.destroy().unwrap();
+        for port in ports.clone() {
+            side.id().bind_addr(at(address, port)).unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_server_that_is_killed_frees_its_port_at_once_and_disturbs_nobody() {
     let address = fresh_address();
     let (first, second) = (at(address, 7490), at(address, 7491));

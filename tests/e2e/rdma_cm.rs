@@ -247,6 +247,7 @@ fn promises() -> Outcome {
         "-Wall",
         "-Wextra",
         "-Werror",
+        "-pthread",
         "-Wl,--no-as-needed",
         "-lrdmacm",
     ];

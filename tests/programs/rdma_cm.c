@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 #include <stdio.h>
@@ -276,6 +277,41 @@ static void rejections(void)
 	WORKS(rdma_destroy_id(id));
 }
 
+static struct rdma_event_channel *busy_channel;
+static volatile int is_over;
+
+static void *take_all_events(void *unused)
+{
+	struct rdma_cm_event *event;
+	while (!is_over) {
+		if (rdma_get_cm_event(busy_channel, &event)) {
+			CHECK(errno == EAGAIN, "an event loop fails while ids are destroyed: %s", strerror(errno));
+			continue;
+		}
+		WORKS(rdma_ack_cm_event(event));
+	}
+	return unused;
+}
+
+/* While one thread takes the events of a channel, another destroys ids whose events are just coming. */
+static void destroyed_elsewhere(void)
+{
+	busy_channel = rdma_create_event_channel();
+	WORKS(fcntl(busy_channel->fd, F_SETFL, O_NONBLOCK));
+	pthread_t loop;
+	WORKS(pthread_create(&loop, NULL, take_all_events, NULL));
+	for (int i = 0; i < 3000; i++) {
+		struct sockaddr_in to = at("127.0.0.1", 7999);
+		struct rdma_cm_id *id;
+		WORKS(rdma_create_id(busy_channel, &id, NULL, RDMA_PS_TCP));
+		WORKS(rdma_resolve_addr(id, NULL, ADDRESS(to), 1000));
+		WORKS(rdma_destroy_id(id));
+	}
+	is_over = 1;
+	WORKS(pthread_join(loop, NULL));
+	rdma_destroy_event_channel(busy_channel);
+}
+
 static void libraries(void)
 {
 	for (int i = 0; i < 2; i++) {
@@ -327,6 +363,7 @@ int main(void)
 	addresses();
 	connections();
 	rejections();
+	destroyed_elsewhere();
 	libraries();
 	children();
 	puts("all is well");

@@ -82,8 +82,9 @@ pub struct Agent {
     requests: BTreeMap<(IpAddr, u32), u32>,
     /// Requests about services of datagrams, likewise.
     resolutions: BTreeMap<(IpAddr, u32), u32>,
-    /// Peers' queue pairs, by GUID and number: to know one that is connected anew.
-    remote_qps: BTreeMap<(u64, u32), u32>,
+    /// Peers' queue pairs, by address, GUID and number: to know one that is connected anew. The address is in it so that a
+    /// stranger who names another's queue pair does not end its connection.
+    remote_qps: BTreeMap<(IpAddr, u64, u32), u32>,
     timers: BTreeSet<(Time, u32)>,
     outbox: Outbox,
     counters: Counters,

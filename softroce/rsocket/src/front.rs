@@ -129,10 +129,12 @@ impl<B: Behind> Front<B> {
                 if let Some(done) = attempt(&mut behind)? {
                     return Ok(done);
                 }
-                drop(behind);
                 if !may_wait {
+                    // A program that asks again and again instead of waiting is to hear of its peer's end, too.
+                    behind.look_at_peer(began)?;
                     return Err(would_block());
                 }
+                drop(behind);
                 if began.elapsed() > LOOKS {
                     break;
                 }

@@ -88,6 +88,8 @@ pub(crate) struct IdInner {
     cookie: AtomicU64,
     channel: Mutex<Arc<ChannelShared>>,
     pub(super) unacknowledged: Unacknowledged,
+    /// Held by calls that give the id its addresses and ports: several threads may make them at once.
+    pub(super) naming: Mutex<()>,
     state: Mutex<IdState>,
 }
 
@@ -106,6 +108,7 @@ impl IdInner {
             cookie: AtomicU64::new(cookie),
             channel: Mutex::new(channel.clone()),
             unacknowledged: Unacknowledged::default(),
+            naming: Mutex::default(),
             state: Mutex::new(IdState {
                 phase: Phase::Idle,
                 local: None,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use roce_wire::cm::{RejectReason, ServiceId, SidrRep, SidrStatus};
+use roce_wire::cm::{RejectReason, SidrRep, SidrStatus};
 use softroce_cm::Refuse;
 use softroce_engine::Time;
 use verbs_api::{
@@ -13,8 +13,7 @@ use verbs_api::{
 };
 
 use super::channel::Queued;
-use super::id::{BoundQp, HeldPort, IdInner, Phase};
-use super::ports::Hold;
+use super::id::{BoundQp, Phase};
 use super::{Cm, CmId};
 use crate::card::Card;
 use crate::context::Context;
@@ -44,44 +43,16 @@ impl verbs_api::CmId for CmId {
 
     /// EADDRINUSE; EADDRNOTAVAIL: no device has the address; EINVAL: bound already.
     fn bind_addr(&self, local: SocketAddr) -> Result<()> {
-        self.expect_phase(&[Phase::Idle], "bind")?;
-        let contexts = self.contexts_for(local.ip())?;
-        let options = self.inner.lock().options;
-        let hold = if options.reuse_address {
-            Hold::Shared
-        } else {
-            Hold::Alone
-        };
-        let port = self.hold_on_all(&contexts, local.port(), hold)?;
-        let service = ServiceId::of_port(self.inner.protocol(), port);
-        let mut state = self.inner.lock();
-        state.ports = contexts
-            .iter()
-            .map(|context| HeldPort {
-                context: context.clone(),
-                service,
-                is_listening: false,
-            })
-            .collect();
-        let mut own = local.ip();
-        if !own.is_unspecified() {
-            // A loopback address may stand for a device on another.
-            own = contexts
-                .first()
-                .and_then(|context| IdInner::address_of(context))
-                .unwrap_or(own);
-            state.device = contexts.into_iter().next();
-        }
-        state.local = Some(SocketAddr::new(own, port));
-        state.phase = Phase::Bound;
-        Ok(())
+        let _alone = self.inner.naming.lock();
+        self.bind(local)
     }
 
     /// An id that is not bound is bound to any port of all devices first. EADDRINUSE: another id that shares the port
     /// listens.
     fn listen(&self, backlog: u32) -> Result<()> {
+        let _alone = self.inner.naming.lock();
         if self.inner.lock().phase == Phase::Idle {
-            self.bind_addr(SocketAddr::from(([0, 0, 0, 0], 0)))?;
+            self.bind(SocketAddr::from(([0, 0, 0, 0], 0)))?;
         }
         self.expect_phase(&[Phase::Bound], "listen")?;
         let backlog = if backlog == 0 { BACKLOG_DEFAULT } else { backlog };
@@ -105,12 +76,13 @@ impl verbs_api::CmId for CmId {
 
     /// The answer is an event, *AddrResolved* or *AddrError*; no time passes.
     fn resolve_addr(&self, local: Option<SocketAddr>, remote: SocketAddr, _timeout: Duration) -> Result<()> {
+        let _alone = self.inner.naming.lock();
         self.expect_phase(&[Phase::Idle, Phase::Bound], "resolve an address")?;
         if let Some(local) = local
             && self.inner.lock().phase == Phase::Idle
             && (local.port() != 0 || !local.ip().is_unspecified())
         {
-            self.bind_addr(local)?;
+            self.bind(local)?;
         }
         match self.resolve(remote) {
             Ok(()) => self.inner.tell(CmEventKind::AddrResolved, 0),

@@ -102,7 +102,7 @@ pub struct End {
     mr: Mr,
     buffer: Buffer,
     pd: Pd,
-    _context: Context,
+    context: Context,
 }
 
 impl End {
@@ -141,7 +141,7 @@ impl End {
             mr,
             buffer,
             pd,
-            _context: context,
+            context,
         }
     }
 
@@ -153,7 +153,7 @@ impl End {
         }]
     }
 
-    fn completion(&self) -> Wc {
+    pub fn completion(&self) -> Wc {
         let deadline = Instant::now() + PATIENCE;
         let mut wc = [Wc::default()];
         while self.cq.poll(&mut wc).unwrap() == 0 {
@@ -174,12 +174,16 @@ impl End {
     }
 
     fn send(&self, op: SendOp<'_, Softroce>, bytes: &[u8]) {
+        self.post(op, bytes);
+        self.completion();
+    }
+
+    fn post(&self, op: SendOp<'_, Softroce>, bytes: &[u8]) {
         self.buffer.write(0, bytes);
         let sges = self.sge(bytes.len());
         let mut request = SendWr::new(0, op, &sges);
         request.flags = SendFlags::SIGNALED;
         self.qp.post_send(&[request]).unwrap();
-        self.completion();
     }
 
     pub fn receive_some(&self, count: usize) {
@@ -191,6 +195,16 @@ impl End {
     /// Send a message to whoever is there, which must acknowledge it.
     pub fn say(&self, bytes: &[u8]) {
         self.send(SendOp::Send { imm: None }, bytes);
+    }
+
+    /// The same without waiting for that.
+    pub fn begin_to_say(&self, bytes: &[u8]) {
+        self.post(SendOp::Send { imm: None }, bytes);
+    }
+
+    /// Packets that the device has sent.
+    pub fn sent_packets(&self) -> u64 {
+        self.context.device().counters().engine.sent_pkts
     }
 
     /// Send a message to the other, which must get it.

@@ -147,7 +147,8 @@ impl Agent {
                 table.remove(&request);
             }
         }
-        let remote_qp = (connection.remote_ca_guid, connection.remote_qpn.value());
+        let (guid, qpn) = (connection.remote_ca_guid, connection.remote_qpn.value());
+        let remote_qp = (connection.peer.address, guid, qpn);
         if self.remote_qps.get(&remote_qp) == Some(&id) {
             self.remote_qps.remove(&remote_qp);
         }

@@ -120,7 +120,10 @@ impl Agent {
         connection.remote_id = remote_id;
         connection.remote_ca_guid = ca_guid;
         connection.remote_qpn = qpn;
-        self.remote_qps.entry((ca_guid, qpn.value())).or_insert(id);
+        let address = connection.peer.address;
+        self.remote_qps
+            .entry((address, ca_guid, qpn.value()))
+            .or_insert(id);
         true
     }
 
@@ -167,7 +170,7 @@ impl Agent {
         }
         let stale = self
             .remote_qps
-            .get(&(req.local_ca_guid, req.local_qpn.value()))
+            .get(&(arrival.from.address, req.local_ca_guid, req.local_qpn.value()))
             .copied();
         if let Some(old) = stale {
             self.counters.stale += 1;
@@ -209,8 +212,10 @@ impl Agent {
             ..self.blank(id, peer)
         };
         self.requests.insert(key, id);
-        self.remote_qps
-            .insert((req.local_ca_guid, req.local_qpn.value()), id);
+        self.remote_qps.insert(
+            (arrival.from.address, req.local_ca_guid, req.local_qpn.value()),
+            id,
+        );
         self.connections.insert(id, Box::new(connection));
         let request = Request {
             own: arrival.from.own,

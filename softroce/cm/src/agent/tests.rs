@@ -398,6 +398,33 @@ fn a_queue_pair_that_is_connected_anew_is_refused_and_its_old_connection_ends() 
 }
 
 #[test]
+fn a_stranger_who_names_anothers_queue_pair_does_not_end_its_connection() {
+    let stranger: IpAddr = [192, 0, 2, 9].into();
+    let mut pair = Pair::new();
+    let (_, passive) = pair.established();
+    // The same GUID and number, in a request that is right in all else.
+    let ip = IpCm {
+        source: (stranger, 40_000).into(),
+        destination: address(1),
+    };
+    let mut req = ask(0x100, 0).req;
+    req.local_comm_id = 0x0a00_0001;
+    req.local_ca_guid = 0x11;
+    req.primary.local_gid = mapped(stranger);
+    req.private_data[..36].copy_from_slice(&ip.to_bytes());
+    let from = Peer {
+        address: stranger,
+        ..peer_of(1)
+    };
+    pair.agents[1].handle_mad(pair.now, &from, &Message::Req(req).to_mad(1));
+    pair.settle();
+    assert_eq!(pair.agents[1].state(passive), State::Established);
+    assert_eq!(pair.agents[1].counters().stale, 0);
+    // To the listener he is a peer like any other.
+    assert_ne!(pair.request().0, passive);
+}
+
+#[test]
 fn a_full_backlog_makes_peers_ask_again_later() {
     let mut pair = Pair::new();
     pair.agents[1].unlisten(SERVICE);

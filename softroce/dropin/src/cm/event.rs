@@ -23,7 +23,7 @@ struct Taken {
     /// The struct points at it.
     _private_data: Vec<u8>,
     /// Dropped last: whoever destroys the id waits for it.
-    _acknowledge: Acknowledge,
+    _acknowledge: Option<Acknowledge>,
 }
 
 /// `rdma_get_cm_event`: waits, unless `O_NONBLOCK` is set on the channel's descriptor.
@@ -54,14 +54,23 @@ pub(super) unsafe fn take_event(
             )
         };
         let _taking = extra.taking.lock();
-        match cm.wait(Some(Duration::ZERO))? {
-            Some(event) => {
-                // SAFETY: an event leads to an id that is alive, since destroying it waits for the event.
-                *place = unsafe { hand_out(event) }?;
-                Ok(Attempt::Taken)
+        while let Some(mut event) = cm.wait(Some(Duration::ZERO))? {
+            let id = event.cookie as *mut rdma_cm_id;
+            // Kept until the end of this round, so that until then no other id can be where this one is.
+            let nothing = Acknowledge::new(|| ());
+            let mut acknowledge = Some(std::mem::replace(&mut event.acknowledge, nothing));
+            // SAFETY: an event leads to an id that is there, since destroying it waits for the event.
+            match unsafe { hand_out(event, &mut acknowledge) } {
+                Ok(taken) => {
+                    *place = taken;
+                    return Ok(Attempt::Taken);
+                }
+                // Another thread destroys the id at this very moment: its events go with it.
+                Err(_) if live::check(live::IDS, id, "the id").is_err() => {}
+                Err(error) => return Err(error),
             }
-            None => Ok(Attempt::Nothing(cm.fd().as_raw_fd())),
         }
+        Ok(Attempt::Nothing(cm.fd().as_raw_fd()))
     })
 }
 
@@ -106,11 +115,11 @@ pub(crate) unsafe extern "C" fn rdma_write_cm_event(
     })
 }
 
-/// An event as C has it.
+/// An event as C has it. Its acknowledgement is taken when that works.
 ///
 /// # Safety
 /// The id of the event is alive.
-unsafe fn hand_out(event: CmEvent<Cm>) -> Result<*mut rdma_cm_event> {
+unsafe fn hand_out(event: CmEvent<Cm>, acknowledge: &mut Option<Acknowledge>) -> Result<*mut rdma_cm_event> {
     let id = event.cookie as *mut rdma_cm_id;
     let kind = event.kind;
     // SAFETY: the caller's promise.
@@ -175,7 +184,7 @@ unsafe fn hand_out(event: CmEvent<Cm>) -> Result<*mut rdma_cm_event> {
     }
     let taken = Taken {
         _private_data: private_data,
-        _acknowledge: event.acknowledge,
+        _acknowledge: acknowledge.take(),
     };
     live::begins(live::EVENTS, EventHandle::hand_out(c, taken, ()))
 }

@@ -92,6 +92,10 @@ fn wait(list: &mut [pollfd], timeout: Option<Duration>) -> Result<c_int> {
         loop {
             let ready = look(list, &known, &mut others)?;
             let is_over = until.is_some_and(|until| Instant::now() >= until);
+            if is_over && ready == 0 {
+                // So for programs that ask again and again without waiting.
+                known.iter().flatten().for_each(|socket| socket.look_at_peer());
+            }
             if ready > 0 || is_over {
                 return Ok(ready);
             }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use roce_wire::cm::ServiceId;
 use verbs_api::{Error, ErrorKind, Result};
@@ -11,9 +12,39 @@ use super::super::ports::Hold;
 use super::super::{CmId, route};
 use super::NOT_HERE;
 use crate::context::ContextInner;
+use crate::options::ProgressMode;
+use crate::os::Crowd;
 
 /// Tries to find a port that is free on several devices.
 const PORT_TRIES: u32 = 64;
+
+/// How long a peer takes to get ready, at most: usually, and where others want its processor.
+const GETS_READY: Duration = Duration::from_millis(2);
+const GETS_READY_IN_A_CROWD: Duration = Duration::from_millis(20);
+
+/// A program that has just received a message, and looks for a new peer instead of answering, does so at the sender's word
+/// most often, who gets ready for it meanwhile: a server of `perftest -R` tells its client to connect, and listens as soon
+/// as that is acknowledged. So the acknowledgement waits for no answer to travel with, and we for the peer a little: what
+/// its client does before it connects takes as long with a card, and next to nothing here.
+fn let_peer_get_ready(context: &ContextInner) -> Result<()> {
+    let device = &context.device;
+    let (waits, polled) = device.verb(|card, now| {
+        let waits = card.engine.holds_acks();
+        card.flush(now, &device.pace);
+        let within_ns = GETS_READY_IN_A_CROWD.as_nanos() as u64;
+        Ok((waits, device.pace.polled_without_answer(now, within_ns)))
+    })?;
+    if device.mode != ProgressMode::Auto || !(waits || polled) {
+        return Ok(());
+    }
+    // In a crowd, our background thread may have been there first to acknowledge.
+    match Crowd::new().is_there() {
+        true => std::thread::sleep(GETS_READY_IN_A_CROWD),
+        false if waits => std::thread::sleep(GETS_READY),
+        false => {}
+    }
+    Ok(())
+}
 
 /// A loopback address of a host that has no device there stands for its first device, as with the kernel's manager.
 fn stand_in(devices: &[IpAddr], address: IpAddr) -> IpAddr {
@@ -46,6 +77,41 @@ impl CmId {
             ));
         }
         Ok(contexts)
+    }
+
+    /// To be called with [`IdInner::naming`] locked.
+    pub(super) fn bind(&self, local: SocketAddr) -> Result<()> {
+        self.expect_phase(&[Phase::Idle], "bind")?;
+        let contexts = self.contexts_for(local.ip())?;
+        let options = self.inner.lock().options;
+        let hold = if options.reuse_address {
+            Hold::Shared
+        } else {
+            Hold::Alone
+        };
+        let port = self.hold_on_all(&contexts, local.port(), hold)?;
+        let service = ServiceId::of_port(self.inner.protocol(), port);
+        let mut state = self.inner.lock();
+        state.ports = contexts
+            .iter()
+            .map(|context| HeldPort {
+                context: context.clone(),
+                service,
+                is_listening: false,
+            })
+            .collect();
+        let mut own = local.ip();
+        if !own.is_unspecified() {
+            // A loopback address may stand for a device on another.
+            own = contexts
+                .first()
+                .and_then(|context| IdInner::address_of(context))
+                .unwrap_or(own);
+            state.device = contexts.into_iter().next();
+        }
+        state.local = Some(SocketAddr::new(own, port));
+        state.phase = Phase::Bound;
+        Ok(())
     }
 
     /// Hold the same port on all devices; `port` 0 is any that is free on all of them.
@@ -139,6 +205,7 @@ impl CmId {
                 "from {own} there is no way to {remote}: two families"
             )));
         }
+        let_peer_get_ready(&context)?;
         let bound_port = self.inner.lock().local.map(|local| local.port());
         let port = match bound_port {
             Some(port) => port,
