@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All checks of the project, the same here and on a build machine.
 #
-#   ./ci.sh quick   format, lints, tests without foreign programs, documentation     (under 5 minutes)
+#   ./ci.sh quick   format, lints, tests without foreign programs, documentation     (under 5 minutes; 7 when nothing is compiled yet)
 #   ./ci.sh         the same and: the other target, conformance, end-to-end tests    (under 40 minutes)
 #   ./ci.sh long    the same and: the kernel's soft RDMA in a VM, repetitions, fuzzing, small changes of the engine, and
 #                   a comparison of speeds                                            (hours)
