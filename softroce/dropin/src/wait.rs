@@ -51,6 +51,12 @@ pub(crate) fn until_taken(verb: &str, take: impl Fn() -> Result<Attempt> + Copy)
     }
 }
 
+/// Let time pass, in a system call in which the thread may be cancelled.
+pub(crate) fn pause(ms: c_int) {
+    // SAFETY: no entry. When the thread is cancelled here, this frame and its caller hold nothing to drop.
+    let _ = unsafe { poll(std::ptr::null_mut(), 0, ms) };
+}
+
 /// No descriptor has these numbers.
 const FAILED: c_int = -1;
 const TAKEN: c_int = -2;

@@ -26,6 +26,11 @@ struct Taken {
     _acknowledge: Option<Acknowledge>,
 }
 
+/// How long a call waits for nothing on a channel that is gone. Threads that take events are forgotten by programs that end
+/// (rping's are): their main thread destroys the channel, and counts on the other to wait in it for ever, or it would end
+/// the program with an error.
+const FORGOTTEN_MS: c_int = 1000;
+
 /// `rdma_get_cm_event`: waits, unless `O_NONBLOCK` is set on the channel's descriptor.
 ///
 /// # Safety
@@ -35,7 +40,13 @@ pub(crate) unsafe extern "C-unwind" fn rdma_get_cm_event(
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { take_event("rdma_get_cm_event", channel, event) }
+    let status = unsafe { take_event("rdma_get_cm_event", channel, event) };
+    if status != 0 && !channel.is_null() && live::check(live::CHANNELS, channel, "").is_err() {
+        let errno = std::io::Error::last_os_error().raw_os_error();
+        wait::pause(FORGOTTEN_MS);
+        entry::set_errno(errno.unwrap_or(libc::EINVAL));
+    }
+    status
 }
 
 /// # Safety
