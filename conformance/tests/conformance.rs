@@ -5,8 +5,8 @@
 
 use std::path::PathBuf;
 
-use conformance::{Mode, Verdict};
 use conformance::beds::{BedKind, BedOptions, Entry, entries, run_entry};
+use conformance::{Mode, Verdict};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() {
