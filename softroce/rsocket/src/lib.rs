@@ -7,7 +7,8 @@
 //! - [`StreamSocket`] is what a program holds: a lock, and waiting. Calls behave like those of TCP.
 //! - A connection comes about by RDMA CM (`handshake`); then it is a queue pair with rings (`link`), and what it means to
 //!   be open, half closed, closed, or broken (`connected`).
-//! - The accounts are without I/O: [`window`] for what the peer has room for, `outgoing` for what is posted.
+//! - What peers say is judged without I/O: [`conversation`], with the accounts of [`window`], the bytes of [`message`] and
+//!   [`mapping`]. So is `outgoing`, the account of what is posted.
 //!
 //! # How data travels
 //! A sender copies into its send ring and WRITEs from there to the peer's receive ring, with an immediate so that the peer
@@ -44,13 +45,14 @@
 #![forbid(unsafe_code)]
 
 mod connected;
+pub mod conversation;
 mod datagram;
 mod errors;
 mod family;
 mod front;
 mod handshake;
 mod link;
-mod mapping;
+pub mod mapping;
 mod mappings;
 pub mod message;
 mod options;

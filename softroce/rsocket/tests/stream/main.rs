@@ -9,6 +9,7 @@ use softroce_rsocket::{Amount, Family, Patience, Ready, Shutdown};
 mod direct;
 mod ends;
 mod hostile;
+mod messages;
 
 use ends::*;
 
