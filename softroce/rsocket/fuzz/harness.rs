@@ -175,7 +175,10 @@ impl Run<'_> {
         self.conversation.take(count);
         self.taken += count as u64;
         if let Some(credit) = self.conversation.credit_owed() {
-            assert_eq!((credit.bytes, credit.messages), (self.taken, self.arrived.messages));
+            assert_eq!(
+                (credit.bytes, credit.messages),
+                (self.taken, self.arrived.messages)
+            );
             self.conversation.told();
             assert_eq!(self.conversation.credit_owed(), None);
         }
@@ -213,7 +216,11 @@ impl Run<'_> {
         let position = u16::from(self.bytes.next());
         let entries = self.hello.map_or(0, |hello| hello.table_entries);
         let entry = self.conversation.peer_entry(position);
-        assert_eq!(entry.is_some(), position < entries, "entries are those of the peer's table");
+        assert_eq!(
+            entry.is_some(),
+            position < entries,
+            "entries are those of the peer's table"
+        );
     }
 
     fn datagram(&mut self) {
@@ -230,7 +237,10 @@ impl Run<'_> {
 
     /// What holds at any time.
     fn check(&self) {
-        assert_eq!(self.conversation.readable() as u64, self.arrived.bytes - self.taken);
+        assert_eq!(
+            self.conversation.readable() as u64,
+            self.arrived.bytes - self.taken
+        );
         assert!(self.conversation.readable() <= RING_BYTES as usize);
         let ring_bytes = self.hello.map_or(0, |hello| hello.ring_bytes);
         assert!(self.conversation.room() <= ring_bytes as usize);

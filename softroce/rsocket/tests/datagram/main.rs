@@ -103,6 +103,45 @@ fn both_work_over_ipv6() {
     });
 }
 
+/// It waited for an answer that only another call of its own could have given.
+#[test]
+fn one_thread_talks_to_its_own_other_sockets_and_to_itself() {
+    let address = fresh_address();
+    let host = Host::on(address);
+    let beside = socket(&host, Family::V4);
+    beside.bind((address, 0).into()).unwrap();
+    let at_beside = beside.local_addr();
+    let (far, at_far) = bound();
+    let own = socket(&host, Family::V4);
+    own.bind((address, 0).into()).unwrap();
+    for (peer, at_peer) in [(&beside, at_beside), (&far, at_far), (&own, own.local_addr())] {
+        own.send(Some(at_peer), b"there", Patience::OfSocket).unwrap();
+        assert_eq!(receive(peer), (b"there".to_vec(), own.local_addr()));
+        peer.send(Some(own.local_addr()), b"back", Patience::OfSocket).unwrap();
+        assert_eq!(receive(&own), (b"back".to_vec(), at_peer));
+    }
+    // Also one that has never done anything else, and that may not wait.
+    let shy = socket(&host, Family::V4);
+    shy.settings().set_nonblocking(true);
+    shy.connect(Some(at_far)).unwrap();
+    wait_for(&shy, |ready| ready.output);
+    shy.send(None, b"now", Patience::OfSocket).unwrap();
+    assert_eq!(receive(&far).0, b"now");
+}
+
+#[test]
+fn who_asks_a_socket_whose_program_is_busy_is_answered() {
+    let ((a, _), (b, at_b)) = (bound(), bound());
+    a.send(Some(at_b), b"x", Patience::OfSocket).unwrap();
+    // All that b's program has done since it bound it.
+    assert_eq!(receive(&b).0, b"x");
+    b.close();
+    assert_eq!(
+        errno(bound().0.send(Some(at_b), b"x", Patience::OfSocket)),
+        libc_errno::ECONNREFUSED
+    );
+}
+
 #[test]
 fn a_connected_socket_hears_its_peer_alone() {
     let ((a, at_a), (b, at_b), (c, _)) = (bound(), bound(), bound());
@@ -164,7 +203,7 @@ fn more_than_a_packet_holds_is_refused() {
 #[test]
 fn one_who_may_not_wait_is_told_and_can_poll() {
     let ((a, at_a), (b, _)) = (bound(), bound());
-    b.set_nonblocking(true);
+    b.settings().set_nonblocking(true);
     assert_eq!(
         errno(b.send(Some(at_a), b"x", Patience::OfSocket)),
         libc_errno::EAGAIN
@@ -185,7 +224,7 @@ fn a_port_without_a_socket_refuses() {
         errno(b.send(Some(nobody), b"x", Patience::OfSocket)),
         libc_errno::ECONNREFUSED
     );
-    b.set_nonblocking(true);
+    b.settings().set_nonblocking(true);
     match errno(b.send(Some(nobody), b"x", Patience::OfSocket)) {
         libc_errno::EAGAIN => {
             wait_for(&b, |ready| ready.error);
