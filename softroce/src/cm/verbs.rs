@@ -43,14 +43,14 @@ impl verbs_api::CmId for CmId {
 
     /// EADDRINUSE; EADDRNOTAVAIL: no device has the address; EINVAL: bound already.
     fn bind_addr(&self, local: SocketAddr) -> Result<()> {
-        let _alone = self.inner.naming.lock();
+        let _alone = self.inner.calls.lock();
         self.bind(local)
     }
 
     /// An id that is not bound is bound to any port of all devices first. EADDRINUSE: another id that shares the port
     /// listens.
     fn listen(&self, backlog: u32) -> Result<()> {
-        let _alone = self.inner.naming.lock();
+        let _alone = self.inner.calls.lock();
         if self.inner.lock().phase == Phase::Idle {
             self.bind(SocketAddr::from(([0, 0, 0, 0], 0)))?;
         }
@@ -76,7 +76,7 @@ impl verbs_api::CmId for CmId {
 
     /// The answer is an event, *AddrResolved* or *AddrError*; no time passes.
     fn resolve_addr(&self, local: Option<SocketAddr>, remote: SocketAddr, _timeout: Duration) -> Result<()> {
-        let _alone = self.inner.naming.lock();
+        let _alone = self.inner.calls.lock();
         self.expect_phase(&[Phase::Idle, Phase::Bound], "resolve an address")?;
         if let Some(local) = local
             && self.inner.lock().phase == Phase::Idle
@@ -96,6 +96,7 @@ impl verbs_api::CmId for CmId {
     }
 
     fn resolve_route(&self, _timeout: Duration) -> Result<()> {
+        let _alone = self.inner.calls.lock();
         self.expect_phase(&[Phase::AddrResolved], "resolve a route")?;
         self.inner.lock().phase = Phase::RouteResolved;
         self.inner.tell(CmEventKind::RouteResolved, 0);
@@ -128,6 +129,7 @@ impl verbs_api::CmId for CmId {
 
     /// EINVAL: the queue pair is of another device, or there is one already, or its type is not the port space's.
     fn bind_qp(&self, qp: &Qp) -> Result<()> {
+        let _alone = self.inner.calls.lock();
         let device = self.inner.device()?;
         if !Arc::ptr_eq(&device.device, qp.device()) {
             return Err(Error::invalid("the queue pair is of another device than the id"));
@@ -192,6 +194,7 @@ impl verbs_api::CmId for CmId {
     }
 
     fn connect(&self, parameters: &ConnectionParameters<'_>) -> Result<()> {
+        let _alone = self.inner.calls.lock();
         self.expect_phase(&[Phase::RouteResolved], "connect")?;
         match self.inner.space {
             CmPortSpace::Udp | CmPortSpace::Ipoib => self.ask_for_datagrams(parameters),
@@ -200,13 +203,14 @@ impl verbs_api::CmId for CmId {
     }
 
     fn accept(&self, parameters: Option<&ConnectionParameters<'_>>) -> Result<()> {
+        let _alone = self.inner.calls.lock();
         let phase = self.inner.lock().phase;
         match (phase, self.inner.space.is_datagram()) {
             (Phase::Replied, _) => {
                 let private_data = parameters.map_or(&[][..], |parameters| parameters.private_data);
-                self.command(|card, now, comm_id| card.cm.agent.ready(now, comm_id, private_data))?;
-                self.inner.lock().phase = Phase::Connected;
-                Ok(())
+                self.command_to(Phase::Connected, |card, now, comm_id| {
+                    card.cm.agent.ready(now, comm_id, private_data)
+                })
             }
             (Phase::Requested, true) => self.answer_datagrams(parameters),
             (Phase::Requested, false) => self.reply(parameters),
@@ -219,11 +223,13 @@ impl verbs_api::CmId for CmId {
     }
 
     fn established(&self) -> Result<()> {
+        let _alone = self.inner.calls.lock();
         self.command(|card, now, comm_id| card.cm.agent.establish(now, comm_id))
     }
 
     /// The queue pair, if bound, goes to ERR. EINVAL: there never was a connection.
     fn disconnect(&self) -> Result<()> {
+        let _alone = self.inner.calls.lock();
         let (qp, link) = {
             let state = self.inner.lock();
             (state.qp.clone(), state.link)
@@ -279,6 +285,7 @@ impl verbs_api::CmId for CmId {
 
     /// EINVAL: bound already.
     fn set_reuse_address(&self, reuse: bool) -> Result<()> {
+        let _alone = self.inner.calls.lock();
         self.expect_phase(&[Phase::Idle], "let an address be shared")?;
         self.inner.lock().options.reuse_address = reuse;
         Ok(())
@@ -286,6 +293,7 @@ impl verbs_api::CmId for CmId {
 
     /// EINVAL: bound already.
     fn set_only_own_family(&self, only: bool) -> Result<()> {
+        let _alone = self.inner.calls.lock();
         self.expect_phase(&[Phase::Idle], "keep address families apart")?;
         self.inner.lock().options.only_own_family = only;
         Ok(())
@@ -313,6 +321,7 @@ impl CmId {
     }
 
     fn refuse(&self, reason: RejectReason, private_data: &[u8]) -> Result<()> {
+        let _alone = self.inner.calls.lock();
         self.expect_phase(&[Phase::Requested, Phase::Replied], "reject")?;
         if self.inner.space.is_datagram() {
             let rep = SidrRep {
@@ -320,17 +329,19 @@ impl CmId {
                 private_data: field(private_data, 0)?,
                 ..SidrRep::default()
             };
-            self.command(|card, now, comm_id| card.cm.agent.answer(now, comm_id, rep))?;
+            self.command_to(Phase::Ended, |card, now, comm_id| {
+                card.cm.agent.answer(now, comm_id, rep)
+            })
         } else {
             let refuse = Refuse {
                 reason,
                 info: &[],
                 private_data,
             };
-            self.command(|card, now, comm_id| card.cm.agent.reject(now, comm_id, &refuse))?;
+            self.command_to(Phase::Ended, |card, now, comm_id| {
+                card.cm.agent.reject(now, comm_id, &refuse)
+            })
         }
-        self.inner.lock().phase = Phase::Ended;
-        Ok(())
     }
 
     fn expect_phase(&self, allowed: &[Phase], what: &str) -> Result<()> {
@@ -355,6 +366,15 @@ impl CmId {
             let comm_id = comm_id.ok_or_else(|| self.not_now("do this: it has no connection"))?;
             f(card, now, comm_id)?;
             card.manage(now);
+            Ok(())
+        })
+    }
+
+    /// The same for a command that leads to a phase, from which what follows may lead on.
+    fn command_to(&self, phase: Phase, f: impl FnOnce(&mut Card, Time, u32) -> Result<()>) -> Result<()> {
+        self.command(|card, now, comm_id| {
+            f(card, now, comm_id)?;
+            self.inner.lock().phase = phase;
             Ok(())
         })
     }

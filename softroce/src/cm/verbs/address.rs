@@ -59,7 +59,7 @@ impl CmId {
         Ok(contexts)
     }
 
-    /// To be called with [`IdInner::naming`] locked.
+    /// To be called with [`IdInner::calls`] locked.
     pub(super) fn bind(&self, local: SocketAddr) -> Result<()> {
         self.expect_phase(&[Phase::Idle], "bind")?;
         let contexts = self.contexts_for(local.ip())?;
