@@ -25,7 +25,10 @@ pub fn cases() -> Vec<Case> {
             || watch(Program::Polls),
         ),
         Case::new("ibv asyncwatch shows the events of the port", asyncwatch),
-        Case::new("softroce says which running programs it told something", who_was_told),
+        Case::new(
+            "softroce says which running programs it told something",
+            who_was_told,
+        ),
     ]
 }
 
