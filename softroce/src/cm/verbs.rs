@@ -13,7 +13,7 @@ use verbs_api::{
 };
 
 use super::channel::Queued;
-use super::id::{BoundQp, Phase};
+use super::id::Phase;
 use super::{Cm, CmId};
 use crate::card::Card;
 use crate::context::Context;
@@ -22,6 +22,7 @@ use crate::qp::Qp;
 mod address;
 mod connect;
 mod group;
+mod queue_pair;
 
 pub use group::GroupMember;
 
@@ -130,40 +131,7 @@ impl verbs_api::CmId for CmId {
     /// EINVAL: the queue pair is of another device, or there is one already, or its type is not the port space's.
     fn bind_qp(&self, qp: &Qp) -> Result<()> {
         let _alone = self.inner.calls.lock();
-        let device = self.inner.device()?;
-        if !Arc::ptr_eq(&device.device, qp.device()) {
-            return Err(Error::invalid("the queue pair is of another device than the id"));
-        }
-        let is_datagram = matches!(qp.qp_type(), QpType::Ud | QpType::Gsi);
-        if is_datagram != self.inner.space.is_datagram() {
-            return Err(Error::invalid(format!(
-                "a queue pair of type {:?} is not for the port space {:?}",
-                qp.qp_type(),
-                self.inner.space
-            )));
-        }
-        if self.inner.lock().qp.is_some() {
-            return Err(Error::invalid("the id has a queue pair already"));
-        }
-        let link = self.inner.lock().link;
-        device.device.verb(|card, now| {
-            let states: &[QpState] = match is_datagram {
-                true => &[QpState::Init, QpState::Rtr, QpState::Rts],
-                false => &[QpState::Init],
-            };
-            for state in states {
-                card.engine
-                    .modify_qp(now, qp.qpn(), &link.attr(qp.qp_type(), *state)?)?;
-            }
-            Ok(())
-        })?;
-        self.inner.lock().qp = Some(BoundQp {
-            qpn: qp.qpn(),
-            qp_type: qp.qp_type(),
-            has_srq: qp.has_srq(),
-            shared: qp.shared().clone(),
-        });
-        Ok(())
+        self.bind_queue_pair(qp)
     }
 
     fn unbind_qp(&self) {
@@ -172,25 +140,7 @@ impl verbs_api::CmId for CmId {
 
     /// EINVAL for RTR and RTS before the peer has said what they need, and for states that the manager has no part in.
     fn qp_attr(&self, state: QpState) -> Result<QpAttr> {
-        self.inner.device()?;
-        let inner = self.inner.lock();
-        let qp_type = match inner.qp.as_ref().map(|qp| qp.qp_type) {
-            Some(qp_type) => qp_type,
-            None if self.inner.space.is_datagram() => QpType::Ud,
-            None => QpType::Rc,
-        };
-        let needs_peer = matches!(state, QpState::Rtr | QpState::Rts) && qp_type != QpType::Ud;
-        if needs_peer
-            && !matches!(
-                inner.phase,
-                Phase::Requested | Phase::Replied | Phase::Connecting | Phase::Connected
-            )
-        {
-            return Err(Error::invalid(
-                "the peer's part of the attributes is not known yet",
-            ));
-        }
-        inner.link.attr(qp_type, state)
+        self.queue_pair_attr(state)
     }
 
     fn connect(&self, parameters: &ConnectionParameters<'_>) -> Result<()> {
@@ -230,22 +180,7 @@ impl verbs_api::CmId for CmId {
     /// The queue pair, if bound, goes to ERR. EINVAL: there never was a connection.
     fn disconnect(&self) -> Result<()> {
         let _alone = self.inner.calls.lock();
-        let (qp, link) = {
-            let state = self.inner.lock();
-            (state.qp.clone(), state.link)
-        };
-        if let Some(qp) = qp {
-            let device = self.inner.device()?;
-            device.device.verb(|card, now| {
-                // The peer still waits for acknowledgements of what was received here; in ERR nobody sends them.
-                card.flush(now, &device.device.pace);
-                // The program may have destroyed it already.
-                let _ = card
-                    .engine
-                    .modify_qp(now, qp.qpn, &link.attr(qp.qp_type, QpState::Err)?);
-                Ok(())
-            })?;
-        }
+        self.let_queue_pair_fail()?;
         if self.inner.lock().phase == Phase::Ended {
             return Ok(());
         }

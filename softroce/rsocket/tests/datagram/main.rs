@@ -143,6 +143,32 @@ fn who_asks_a_socket_whose_program_is_busy_is_answered() {
 }
 
 #[test]
+fn the_thread_of_a_socket_leaves_signals_to_the_program() {
+    const SIGSEGV: u32 = 11;
+    let _kept = bound();
+    let masks = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let statuses = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
+        let own = statuses.filter(|status| status.starts_with("Name:\tsoftroce-socket\n"));
+        let blocked = own.filter_map(|status| {
+            let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t"))?;
+            u64::from_str_radix(mask, 16).ok()
+        });
+        blocked.collect::<Vec<_>>()
+    };
+    let until = Instant::now() + Duration::from_secs(10);
+    while masks().is_empty() {
+        assert!(Instant::now() < until, "no thread of this name");
+    }
+    for mask in masks() {
+        for signal in [1, 2, 10, 12, 14, 15, 17] {
+            assert_eq!(mask >> (signal - 1) & 1, 1, "{signal}");
+        }
+        assert_eq!(mask >> (SIGSEGV - 1) & 1, 0);
+    }
+}
+
+#[test]
 fn a_connected_socket_hears_its_peer_alone() {
     let ((a, at_a), (b, at_b), (c, _)) = (bound(), bound(), bound());
     a.connect(Some(at_b)).unwrap();
