@@ -6,7 +6,8 @@ use std::time::Duration;
 use verbs_api::{CmId as _, Error, Result};
 use verbs_sys::{rdma_addr, rdma_cm_id, sockaddr_storage};
 
-use super::id::{self, Then};
+use super::calls::{Then, call};
+use super::id;
 use super::sockaddr;
 use crate::entry;
 
@@ -51,7 +52,7 @@ pub(crate) unsafe extern "C-unwind" fn rdma_resolve_addr(
     destination: *mut c_void,
     timeout_ms: c_int,
 ) -> c_int {
-    id::call("rdma_resolve_addr", id, |held| {
+    call("rdma_resolve_addr", id, |held| {
         // SAFETY: the caller's promise.
         let read = |address, what| unsafe { sockaddr::read(address, what) };
         let source = match source.is_null() {
@@ -66,7 +67,7 @@ pub(crate) unsafe extern "C-unwind" fn rdma_resolve_addr(
 
 /// `rdma_resolve_route`
 pub(crate) extern "C-unwind" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int {
-    id::call("rdma_resolve_route", id, |held| {
+    call("rdma_resolve_route", id, |held| {
         held.resolve_route(patience(timeout_ms)?)?;
         Ok(Then::Event)
     })

@@ -10,7 +10,8 @@ use verbs_sys::cm_constants::{
 };
 use verbs_sys::{rdma_addrinfo, rdma_cm_id};
 
-use super::id::{self, Then};
+use super::calls::{Then, call};
+use super::id;
 use super::sockaddr;
 use crate::entry::{self, place};
 
@@ -84,7 +85,7 @@ pub(crate) unsafe extern "C-unwind" fn rdma_resolve_addrinfo(
         0 => (CmEventKind::AddrInfoResolved, 0),
         _ => (CmEventKind::AddrInfoError, -libc::EADDRNOTAVAIL),
     };
-    let result = id::call(VERB, id, |held| {
+    let result = call(VERB, id, |held| {
         // The list of an earlier call is freed below.
         std::mem::swap(&mut held.state.found, &mut found);
         held.tell_program(kind, status, 0);

@@ -7,7 +7,8 @@ use verbs_sys::cm_constants::{RDMA_MAX_INIT_DEPTH, RDMA_MAX_RESP_RES};
 use verbs_sys::convert::{qp_attr_to_c, qp_type_from_c};
 use verbs_sys::*;
 
-use super::id::{self, Held, Then};
+use super::calls::{Then, call};
+use super::id::{self, Held};
 use crate::entry::{self, null, place};
 
 /// Retries unless a program says how many: as many as there can be.
@@ -64,7 +65,7 @@ pub(crate) unsafe extern "C-unwind" fn rdma_connect(
     id: *mut rdma_cm_id,
     param: *mut rdma_conn_param,
 ) -> c_int {
-    id::call("rdma_connect", id, |held| {
+    call("rdma_connect", id, |held| {
         // SAFETY: the caller's promise.
         let said = match unsafe { param.as_ref() } {
             // SAFETY: the caller's promise.
@@ -90,7 +91,7 @@ pub(crate) unsafe extern "C-unwind" fn rdma_accept(
     id: *mut rdma_cm_id,
     param: *mut rdma_conn_param,
 ) -> c_int {
-    id::call("rdma_accept", id, |held| {
+    call("rdma_accept", id, |held| {
         // SAFETY: the caller's promise.
         let said = match unsafe { param.as_ref() } {
             // SAFETY: the caller's promise.
@@ -166,7 +167,7 @@ pub(crate) extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: c_int) -> c_int
 
 /// `rdma_disconnect`
 pub(crate) extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
-    id::call("rdma_disconnect", id, |held| {
+    call("rdma_disconnect", id, |held| {
         held.disconnect()?;
         Ok(Then::Event)
     })

@@ -8,6 +8,7 @@ use verbs_sys::cm_constants::RAI_PASSIVE;
 use verbs_sys::*;
 
 use super::address::{rdma_bind_addr, rdma_resolve_addr, rdma_resolve_route};
+use super::calls::await_event;
 use super::queue_pair::{create_plain, rdma_destroy_qp};
 use super::shared_receive::rdma_destroy_srq;
 use super::{event, id, sockaddr};
@@ -152,7 +153,7 @@ pub(crate) unsafe extern "C-unwind" fn rdma_get_request(
     // SAFETY: the caller's promise.
     let has_place = entry::count(VERB, || unsafe { place(id, "the place for the id") }.map(|_| 0));
     let mut event = null_mut();
-    if has_place != 0 || id::await_event(VERB, listener, &mut event) != 0 {
+    if has_place != 0 || await_event(VERB, listener, &mut event) != 0 {
         return -1;
     }
     entry::count(VERB, || {

@@ -1,4 +1,4 @@
-//! Ids: what C sees of them, their beginning and end, and calls on them.
+//! Ids: what C sees of them, and their beginning and end.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -7,7 +7,9 @@ use std::ops::Deref;
 use std::ptr::null_mut;
 
 use softroce::lock::{Mutex, MutexGuard};
-use verbs_api::{CmId as _, CmPortSpace, ConnectionManager as _, Error, Gid, Object as _, Result};
+use verbs_api::{
+    CmEventKind, CmId as _, CmPortSpace, ConnectionManager as _, Error, Gid, Object as _, Result,
+};
 use verbs_sys::*;
 
 use super::addrinfo::rdma_freeaddrinfo;
@@ -15,7 +17,7 @@ use super::live::Serial;
 use super::{channel, devices, event, live, sockaddr};
 use crate::entry::{self, place};
 use crate::handle::Handle;
-use crate::{CmId, context, wait};
+use crate::{CmId, context};
 
 /// The address of the C struct is the cookie of the provider's id.
 pub(super) type IdHandle = Handle<rdma_cm_id, CmId, IdExtra>;
@@ -80,6 +82,11 @@ impl Held<'_> {
         self.id
     }
 
+    /// Which of those it is that have been at its address.
+    pub(super) fn serial(&self) -> Serial {
+        self.visit.serial()
+    }
+
     /// What C sees of it.
     pub(super) fn c(&mut self) -> &mut rdma_cm_id {
         // SAFETY: alive while it is held, and by this library only written with its lock held.
@@ -93,6 +100,11 @@ impl Held<'_> {
 /// EINVAL for NULL and for what is no id (any more), ENODEV in a forked child.
 pub(super) fn hold<'a>(id: *mut rdma_cm_id) -> Result<Held<'a>> {
     held(id, live::enter(live::IDS, id, "the id")?)
+}
+
+/// The same, unless it is another one by now.
+pub(super) fn hold_again<'a>(id: *mut rdma_cm_id, serial: Serial) -> Result<Held<'a>> {
+    held(id, live::enter_again(live::IDS, id, serial, "the id")?)
 }
 
 fn held<'a>(id: *mut rdma_cm_id, visit: live::Visit) -> Result<Held<'a>> {
@@ -255,117 +267,6 @@ impl Held<'_> {
         std::mem::replace(&mut self.c().event, null_mut())
     }
 }
-
-/// What a call leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
-    Nothing,
-    /// A synchronous id waits for it, and its status is that of the call.
-    Event,
-}
-
-/// A call on an id. A thread may be cancelled while it waits for the event, so by then nothing here has something to clean
-/// up.
-pub(super) fn call(
-    verb: &'static str,
-    id: *mut rdma_cm_id,
-    ask: impl FnOnce(&mut Held<'_>) -> Result<Then>,
-) -> c_int {
-    let mut awaited = None;
-    let asked = entry::count(verb, || {
-        let mut held = hold(id)?;
-        let then = ask(&mut held)?;
-        if then == Then::Event && held.state.own_channel.is_some() {
-            awaited = Some(held.visit.serial());
-            let before = held.take_event();
-            drop(held);
-            event::acknowledge(before)?;
-        }
-        Ok(0)
-    });
-    match (asked, awaited) {
-        (0, Some(serial)) => complete(verb, id, serial),
-        (asked, _) => asked,
-    }
-}
-
-/// Wait for the event that a call on a synchronous id leads to.
-fn complete(verb: &'static str, id: *mut rdma_cm_id, serial: Serial) -> c_int {
-    let mut event = null_mut();
-    if take_own_event(verb, id, serial, &mut event) != 0 {
-        return -1;
-    }
-    let settled = entry::count(verb, || {
-        // SAFETY: taken above, and not acknowledged.
-        let (kind, status) = unsafe { ((*event).event, (*event).status) };
-        let before = match hold_again(id, serial) {
-            Ok(mut held) => std::mem::replace(&mut held.c().event, event),
-            Err(gone) => {
-                event::acknowledge(event)?;
-                return Err(gone);
-            }
-        };
-        event::acknowledge(before)?;
-        Ok(match (kind, status) {
-            (_, 0) => 0,
-            (REJECTED, _) => libc::ECONNREFUSED,
-            (_, status) => status.saturating_abs(),
-        })
-    });
-    if settled > 0 {
-        entry::set_errno(settled);
-        return -1;
-    }
-    settled
-}
-
-/// The next event of a synchronous id, which belongs to the caller then: 0, or -1 and `errno`. An event that an earlier
-/// call has left in the id is acknowledged.
-///
-/// # Errors
-/// And EINVAL: the id has a channel of the program's.
-pub(super) fn await_event(verb: &'static str, id: *mut rdma_cm_id, place: &mut *mut rdma_cm_event) -> c_int {
-    let mut awaited = None;
-    let begun = entry::count(verb, || {
-        let mut held = hold(id)?;
-        if held.state.own_channel.is_none() {
-            return Err(Error::invalid(
-                "the id has an event channel, on which its requests arrive (rdma_get_cm_event)",
-            ));
-        }
-        awaited = Some(held.visit.serial());
-        let before = held.take_event();
-        drop(held);
-        event::acknowledge(before).map(|()| 0)
-    });
-    match awaited {
-        Some(serial) if begun == 0 => take_own_event(verb, id, serial, place),
-        _ => begun,
-    }
-}
-
-/// Wait for an event on an id's own channel, unless another thread destroys the id.
-fn take_own_event(
-    verb: &'static str,
-    id: *mut rdma_cm_id,
-    serial: Serial,
-    place: *mut *mut rdma_cm_event,
-) -> c_int {
-    const AGAIN_MS: c_int = 500;
-    wait::until_taken_looking(verb, AGAIN_MS, || {
-        let held = hold_again(id, serial)?;
-        let channel = channel::enter(held.state.own_channel.unwrap_or(null_mut()))?;
-        drop(held);
-        // SAFETY: the place outlives the wait, and nobody else knows it.
-        event::take(&channel, unsafe { &mut *place })
-    })
-}
-
-fn hold_again<'a>(id: *mut rdma_cm_id, serial: Serial) -> Result<Held<'a>> {
-    held(id, live::enter_again(live::IDS, id, serial, "the id")?)
-}
-
-const REJECTED: c_int = verbs_api::CmEventKind::Rejected as c_int;
 
 /// `rdma_create_id`
 ///

@@ -10,7 +10,8 @@ use verbs_sys::cm_constants::{
 };
 use verbs_sys::{rdma_cm_id, rdma_cm_join_mc_attr_ex};
 
-use super::id::{self, Held, Then};
+use super::calls::{Then, call};
+use super::id::{self, Held};
 use super::sockaddr;
 use crate::entry::{self, value};
 
@@ -37,7 +38,7 @@ pub(crate) unsafe extern "C-unwind" fn rdma_join_multicast(
     address: *mut c_void,
     context: *mut c_void,
 ) -> c_int {
-    id::call("rdma_join_multicast", id, |held| {
+    call("rdma_join_multicast", id, |held| {
         // SAFETY: the caller's promise.
         unsafe { join(held, address, GroupMember::Full, context) }
     })
@@ -52,7 +53,7 @@ pub(crate) unsafe extern "C-unwind" fn rdma_join_multicast_ex(
     attr: *mut rdma_cm_join_mc_attr_ex,
     context: *mut c_void,
 ) -> c_int {
-    id::call("rdma_join_multicast_ex", id, |held| {
+    call("rdma_join_multicast_ex", id, |held| {
         // SAFETY: the caller's promise.
         let attr = unsafe { value(attr, "the attributes") }?;
         // SAFETY: as above.
