@@ -7,7 +7,7 @@ use verbs_api::{CmEventKind, Error, Result};
 use verbs_sys::{rdma_cm_event, rdma_cm_id};
 
 use super::channel;
-use super::event::{acknowledge, take};
+use super::event::{acknowledge, let_go, take};
 use super::id::{Held, hold, hold_again};
 use super::live::Serial;
 use crate::{entry, wait};
@@ -35,7 +35,7 @@ pub(super) fn call(
             awaited = Some(held.serial());
             let before = held.take_event();
             drop(held);
-            acknowledge(before)?;
+            let_go(before);
         }
         Ok(0)
     });
@@ -84,7 +84,7 @@ fn settle(id: *mut rdma_cm_id, serial: Serial, event: *mut rdma_cm_event) -> Res
             return Err(gone);
         }
     };
-    acknowledge(before)?;
+    let_go(before);
     Ok(match (kind, status) {
         (REMOVED, _) => libc::ENODEV,
         (_, 0) => 0,
@@ -110,7 +110,8 @@ pub(super) fn await_event(verb: &'static str, id: *mut rdma_cm_id, place: &mut *
         awaited = Some(held.serial());
         let before = held.take_event();
         drop(held);
-        acknowledge(before).map(|()| 0)
+        let_go(before);
+        Ok(0)
     });
     match awaited {
         Some(serial) if begun == 0 => take_own_event(verb, id, serial, place),

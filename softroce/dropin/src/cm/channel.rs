@@ -121,7 +121,7 @@ pub(super) fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> 
             return Err(error);
         }
     };
-    event::acknowledge(event)?;
+    event::let_go(event);
     match before {
         Some(before) => destroy(before),
         None => Ok(()),

@@ -113,6 +113,11 @@ pub(super) fn acknowledge(event: *mut rdma_cm_event) -> Result<()> {
     }
 }
 
+/// Acknowledge an event that was left in an id, or NULL, unless the program has done so itself.
+pub(super) fn let_go(event: *mut rdma_cm_event) {
+    let _ = acknowledge(event);
+}
+
 /// `rdma_write_cm_event`: an event of the program's own.
 pub(crate) extern "C" fn rdma_write_cm_event(
     id: *mut rdma_cm_id,

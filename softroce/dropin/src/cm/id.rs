@@ -305,7 +305,7 @@ pub(super) fn destroy(id: *mut rdma_cm_id) -> Result<()> {
             std::mem::replace(&mut state.found, null_mut()),
         )
     };
-    event::acknowledge(event)?;
+    event::let_go(event);
     // SAFETY: made by this library, and now nobody's; as above.
     unsafe {
         rdma_freeaddrinfo(found);
