@@ -225,7 +225,7 @@ impl Run<'_> {
 
     fn datagram(&mut self) {
         let mut head: [u8; GRH_BYTES + HEADER_BYTES] = self.bytes.many();
-        if self.bytes.next() % 2 == 0 {
+        if self.bytes.next().is_multiple_of(2) {
             head[GRH_BYTES..GRH_BYTES + 4].copy_from_slice(b"SD\x01\0");
         }
         if let Some(from) = sender(&head) {

@@ -1,16 +1,12 @@
 //! The verbs of an id.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use roce_wire::cm::{RejectReason, SidrRep, SidrStatus};
 use softroce_cm::Refuse;
 use softroce_engine::Time;
-use verbs_api::{
-    CmEventKind, CmPortSpace, ConnectionParameters, Error, ErrorKind, QpAttr, QpState, QpType, QueuePair,
-    Result,
-};
+use verbs_api::{CmEventKind, CmPortSpace, ConnectionParameters, Error, ErrorKind, QpAttr, QpState, Result};
 
 use super::channel::Queued;
 use super::id::Phase;

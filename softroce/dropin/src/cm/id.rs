@@ -7,9 +7,7 @@ use std::ops::Deref;
 use std::ptr::null_mut;
 
 use softroce::lock::{Mutex, MutexGuard};
-use verbs_api::{
-    CmEventKind, CmId as _, CmPortSpace, ConnectionManager as _, Error, Gid, Object as _, Result,
-};
+use verbs_api::{CmId as _, CmPortSpace, ConnectionManager as _, Error, Gid, Object as _, Result};
 use verbs_sys::*;
 
 use super::addrinfo::rdma_freeaddrinfo;

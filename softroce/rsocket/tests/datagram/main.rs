@@ -117,7 +117,8 @@ fn one_thread_talks_to_its_own_other_sockets_and_to_itself() {
     for (peer, at_peer) in [(&beside, at_beside), (&far, at_far), (&own, own.local_addr())] {
         own.send(Some(at_peer), b"there", Patience::OfSocket).unwrap();
         assert_eq!(receive(peer), (b"there".to_vec(), own.local_addr()));
-        peer.send(Some(own.local_addr()), b"back", Patience::OfSocket).unwrap();
+        peer.send(Some(own.local_addr()), b"back", Patience::OfSocket)
+            .unwrap();
         assert_eq!(receive(&own), (b"back".to_vec(), at_peer));
     }
     // Also one that has never done anything else, and that may not wait.
