@@ -198,6 +198,7 @@ fn one_thread_connects_without_waiting_to_its_own_listener() {
             // Its program does nothing with it, and yet it is there.
             b.send(b"you are there", Patience::OfSocket).unwrap();
             wait_for(&a, |ready| ready.output);
+            a.settings().set_nonblocking(false);
             assert_eq!(read(&a, 13), b"you are there");
         }
     }
