@@ -126,7 +126,8 @@ fn take_own_event(
     serial: Serial,
     place: *mut *mut rdma_cm_event,
 ) -> c_int {
-    const AGAIN_MS: c_int = 500;
+    /// Whoever destroys the id wakes those who wait already; not one who is about to.
+    const AGAIN_MS: c_int = 1000;
     wait::until_taken_looking(verb, AGAIN_MS, || {
         let held = hold_again(id, serial)?;
         let channel = channel::enter(held.state.own_channel.unwrap_or(null_mut()))?;

@@ -85,6 +85,12 @@ pub(super) fn destroy(channel: *mut rdma_event_channel) -> Result<()> {
     }
 }
 
+/// The end of a channel that an id had for itself. Who waits on it is woken, and finds it gone.
+pub(super) fn destroy_own(channel: *mut rdma_event_channel) -> Result<()> {
+    enter(channel)?.cm.wake();
+    destroy(channel)
+}
+
 /// `rdma_create_event_channel`
 pub(crate) extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     pointer("rdma_create_event_channel", || {
@@ -123,7 +129,7 @@ pub(super) fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> 
     };
     event::let_go(event);
     match before {
-        Some(before) => destroy(before),
+        Some(before) => destroy_own(before),
         None => Ok(()),
     }
 }

@@ -310,7 +310,7 @@ pub(super) fn destroy(id: *mut rdma_cm_id) -> Result<()> {
         IdHandle::destroy(id, "the id", CmId::destroy)?;
     }
     match own {
-        Some(own) => channel::destroy(own),
+        Some(own) => channel::destroy_own(own),
         None => Ok(()),
     }
 }

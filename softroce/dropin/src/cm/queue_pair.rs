@@ -268,19 +268,26 @@ impl Queues {
     /// The same for those of an id that was given back; what is in use comes back to it.
     pub(super) fn destroy_of(mut self, id: *mut rdma_cm_id) -> Result<()> {
         let destroyed = self.destroy_each();
-        if destroyed.is_err()
-            && let Ok(mut held) = id::hold(id)
-        {
-            if let Some(send) = self.send {
-                (held.c().send_cq, held.c().send_cq_channel) = (send.cq, send.channel);
-                held.state.made_send_cq = true;
-            }
-            if let Some(recv) = self.recv {
-                (held.c().recv_cq, held.c().recv_cq_channel) = (recv.cq, recv.channel);
-                held.state.made_recv_cq = true;
-            }
+        if destroyed.is_err() {
+            self.give_back(&mut id::hold(id)?);
         }
         destroyed
+    }
+
+    /// Back to the id, unless it has made others meanwhile.
+    fn give_back(self, held: &mut Held<'_>) {
+        if let Some(send) = self.send
+            && held.c().send_cq.is_null()
+        {
+            (held.c().send_cq, held.c().send_cq_channel) = (send.cq, send.channel);
+            held.state.made_send_cq = true;
+        }
+        if let Some(recv) = self.recv
+            && held.c().recv_cq.is_null()
+        {
+            (held.c().recv_cq, held.c().recv_cq_channel) = (recv.cq, recv.channel);
+            held.state.made_recv_cq = true;
+        }
     }
 }
 
@@ -293,27 +300,29 @@ pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     number("rdma_destroy_qp", || {
         // The id stays until all of this is done.
         let _visit = live::enter(live::IDS, id, "the id")?;
-        let qp = {
+        let (qp, queues) = {
             let mut held = id::hold(id)?;
             let qp = std::mem::replace(&mut held.c().qp, null_mut());
             if qp.is_null() {
                 return Err(Error::invalid("the id has no queue pair"));
             }
             held.unbind_qp();
-            qp
+            // Taken at once: another thread may make a queue pair, which needs others.
+            (qp, Queues::of(&mut held))
         };
         // SAFETY: the caller's promise, and of several threads one has it.
         let destroyed = done(
             unsafe { ibv_destroy_qp(qp) },
             "the queue pair of the id is in use",
         );
-        let mut held = id::hold(id)?;
-        if let Err(error) = destroyed {
-            held.c().qp = qp;
-            return Err(error);
+        if destroyed.is_ok() {
+            return queues.destroy_of(id);
         }
-        let queues = Queues::of(&mut held);
-        drop(held);
-        queues.destroy_of(id)
+        let mut held = id::hold(id)?;
+        if held.c().qp.is_null() {
+            held.c().qp = qp;
+            queues.give_back(&mut held);
+        }
+        destroyed
     });
 }

@@ -143,7 +143,9 @@ pub(crate) unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
         );
         let mut held = id::hold(id)?;
         if let Err(error) = destroyed {
-            held.c().srq = srq;
+            if held.c().srq.is_null() {
+                held.c().srq = srq;
+            }
             return Err(error);
         }
         let queues = match held.c().qp.is_null() {
