@@ -129,14 +129,7 @@ impl ConnectionManager for Cm {
     fn create_id(&self, space: CmPortSpace, cookie: u64) -> Result<CmId> {
         let mut turn = self.channel.manager.turn();
         let raw = turn.create_id(self.channel.raw, space, cookie)?;
-        let inner = IdInner::new(
-            &mut turn,
-            raw,
-            &self.channel,
-            &self.provider,
-            space,
-            Part::Other,
-        );
+        let inner = IdInner::new(&mut turn, raw, &self.channel, &self.provider, space, Part::Other);
         Ok(CmId { inner })
     }
 

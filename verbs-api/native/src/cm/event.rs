@@ -81,12 +81,14 @@ impl Cm {
             said,
         } = seen;
         let kind = u32::try_from(code).ok().and_then(CmEventKind::from_code);
-        let kind =
-            kind.ok_or_else(|| Error::invalid(format!("librdmacm tells of an event of the unknown type {code}")))?;
+        let kind = kind.ok_or_else(|| {
+            Error::invalid(format!("librdmacm tells of an event of the unknown type {code}"))
+        })?;
         let id = id.ok_or_else(|| Error::invalid(format!("librdmacm tells of {kind:?} without an id")))?;
         let raw_owner = match kind {
-            CmEventKind::ConnectRequest => listener
-                .ok_or_else(|| Error::invalid("librdmacm tells of a connection request without its listener"))?,
+            CmEventKind::ConnectRequest => listener.ok_or_else(|| {
+                Error::invalid("librdmacm tells of a connection request without its listener")
+            })?,
             _ => id,
         };
         holds.owner = turn.find(raw_owner);
@@ -314,7 +316,11 @@ fn event_of(
         request,
         status,
         private_data,
-        peer: if tells_of_peer { peer } else { PeerParameters::default() },
+        peer: if tells_of_peer {
+            peer
+        } else {
+            PeerParameters::default()
+        },
         datagram_peer,
         group_cookie,
         acknowledge: Acknowledge::new(move || owner.taken.acknowledge()),

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbs_api::{
-    CmPortSpace, ConnectionParameters, Error, PeerParameters, QpAttr, QpState, QpType,
-    QueuePair as _, Result,
+    CmPortSpace, ConnectionParameters, Error, PeerParameters, QpAttr, QpState, QpType, QueuePair as _, Result,
 };
 use verbs_sys::cm_constants::{
     RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS,
@@ -268,7 +267,10 @@ impl verbs_api::CmId for CmId {
 
 impl CmId {
     fn set<const N: usize>(&self, option: c_int, value: [u8; N]) -> Result<()> {
-        self.inner.manager.turn().set_option(self.inner.raw, option, value)
+        self.inner
+            .manager
+            .turn()
+            .set_option(self.inner.raw, option, value)
     }
 
     /// Whether private data has room in a message: what does not fit would be refused too late, after the queue pair has
@@ -296,7 +298,9 @@ impl CmId {
     ) -> Result<rdma_conn_param> {
         let length = self.fits(said.private_data, room)?;
         if said.qkey.is_some_and(|qkey| qkey != QKEY) {
-            return Err(Error::unsupported("a Q_Key other than RDMA CM's own (0x01234567)"));
+            return Err(Error::unsupported(
+                "a Q_Key other than RDMA CM's own (0x01234567)",
+            ));
         }
         let (qp_num, srq) = self.queue_pair(turn, said)?;
         let most = self.depths_max(turn)?;

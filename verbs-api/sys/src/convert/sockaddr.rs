@@ -47,3 +47,33 @@ fn take<const N: usize>(storage: &sockaddr_storage, at: usize) -> [u8; N] {
     bytes.copy_from_slice(&storage.bytes[at..at + N]);
     bytes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_survives_the_way_to_c_and_back() {
+        let scoped: SocketAddr = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 1, 2, 3).into();
+        let others = ["192.0.2.7:7471", "[2001:db8::7]:7471", "0.0.0.0:0"].map(|text| text.parse().unwrap());
+        for address in others.into_iter().chain([scoped]) {
+            assert_eq!(sockaddr_from_c(&sockaddr_to_c(&address)), Some(address));
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_c() {
+        let storage = sockaddr_to_c(&"192.0.2.7:7471".parse().unwrap());
+        assert_eq!(storage.bytes[..8], [2, 0, 0x1d, 0x2f, 192, 0, 2, 7]);
+        assert_eq!(storage.bytes[8..], [0; 120]);
+    }
+
+    #[test]
+    fn other_families_are_no_addresses_of_ip() {
+        for family in [0, libc::AF_UNIX as u8, 27, 0xff] {
+            let mut storage = sockaddr_storage::default();
+            storage.bytes[0] = family;
+            assert_eq!(sockaddr_from_c(&storage), None);
+        }
+    }
+}
