@@ -14,7 +14,8 @@ use verbs_native::{DropIn, Native};
 fn open() -> (Native, verbs_native::Context) {
     static ENVIRONMENT: Once = Once::new();
     // SAFETY: one thread of this test program touches the environment, before the library first reads it.
-    ENVIRONMENT.call_once(|| unsafe { std::env::set_var("SOFTROCE_ADDRESS", common::address(1).to_string()) });
+    ENVIRONMENT
+        .call_once(|| unsafe { std::env::set_var("SOFTROCE_ADDRESS", common::address(1).to_string()) });
     let native = Native::open_library(&common::drop_in(), DropIn::Accepted).expect("the drop-in loads");
     let context = native.open("softroce0").expect("the device opens");
     (native, context)

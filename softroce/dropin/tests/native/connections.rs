@@ -42,7 +42,10 @@ fn resolved(cm: &Cm, space: CmPortSpace, to: SocketAddr) -> Id {
     id
 }
 
-fn queue_pair(context: &verbs_native::Context, qp_type: QpType) -> (Qp, Cq, Pd) {
+/// A queue pair, and what it stands on.
+type End = (Qp, Cq, Pd);
+
+fn queue_pair(context: &verbs_native::Context, qp_type: QpType) -> End {
     let pd = context.alloc_pd().expect("a domain");
     let cq = context.create_cq(&CqInit::new(16)).expect("a queue");
     let init = QpInit {
@@ -52,22 +55,39 @@ fn queue_pair(context: &verbs_native::Context, qp_type: QpType) -> (Qp, Cq, Pd) 
     (pd.create_qp(&init).expect("a queue pair"), cq, pd)
 }
 
-/// A client that has asked, with its queue pair bound, and the request.
-fn asked(native: &Native) -> ([Cm; 2], [Id; 2], (Qp, Cq, Pd), CmEvent<Cm>) {
+/// A client that has asked, with its queue pair bound, a listener, and the request that has arrived there.
+struct Asked {
+    channels: [Cm; 2],
+    ids: [Id; 2],
+    end: End,
+    request: CmEvent<Cm>,
+}
+
+fn asked(native: &Native) -> Asked {
     let [here, there] = [(); 2].map(|()| native.connection_manager().expect("a channel"));
     let (listener, to) = listener(&there, CmPortSpace::Tcp);
     let client = resolved(&here, CmPortSpace::Tcp, to);
-    let ends = queue_pair(&client.context().expect("its device"), QpType::Rc);
-    client.bind_qp(&ends.0).expect("bound");
+    let end = queue_pair(&client.context().expect("its device"), QpType::Rc);
+    client.bind_qp(&end.0).expect("bound");
     client.connect(&ConnectionParameters::default()).expect("asking");
     let request = next(&there, CmEventKind::ConnectRequest);
-    ([here, there], [client, listener], ends, request)
+    Asked {
+        channels: [here, there],
+        ids: [client, listener],
+        end,
+        request,
+    }
 }
 
 #[test]
 fn a_bound_queue_pair_may_be_destroyed_before_its_refusal_arrives() {
     let (native, _context) = open();
-    let ([here, _there], [client, _listener], (qp, _cq, _pd), mut request) = asked(&native);
+    let Asked {
+        channels: [here, _there],
+        ids: [client, _listener],
+        end: (qp, _cq, _pd),
+        mut request,
+    } = asked(&native);
     qp.destroy().expect("destroyed");
     let id = request.request.take().expect("its id");
     id.reject(b"no").expect("refusing");
@@ -79,7 +99,12 @@ fn a_bound_queue_pair_may_be_destroyed_before_its_refusal_arrives() {
 #[test]
 fn a_bound_queue_pair_that_is_gone_when_the_peer_accepts_ends_in_a_connect_error() {
     let (native, _context) = open();
-    let ([here, _there], _ids, (qp, _cq, _pd), mut request) = asked(&native);
+    let Asked {
+        channels: [here, _there],
+        ids: _ids,
+        end: (qp, _cq, _pd),
+        mut request,
+    } = asked(&native);
     let id = request.request.take().expect("its id");
     let (server, _server_cq, _server_pd) = queue_pair(&id.context().expect("its device"), QpType::Rc);
     id.bind_qp(&server).expect("bound");
@@ -91,9 +116,9 @@ fn a_bound_queue_pair_that_is_gone_when_the_peer_accepts_ends_in_a_connect_error
 #[test]
 fn a_request_that_is_dropped_is_refused() {
     let (native, _context) = open();
-    let ([here, _there], _ids, _ends, request) = asked(&native);
-    drop(request);
-    assert_eq!(next(&here, CmEventKind::Rejected).status, 28);
+    let asked = asked(&native);
+    drop(asked.request);
+    assert_eq!(next(&asked.channels[0], CmEventKind::Rejected).status, 28);
 }
 
 #[test]
@@ -192,7 +217,10 @@ fn a_group_takes_in_the_queue_pair_that_is_bound() {
     assert!(qp.detach_mcast(gid, 0).is_err());
     drop(joined);
     id.leave_multicast(group).expect("leaving");
-    assert_eq!(id.leave_multicast(group).unwrap_err().errno(), libc::EADDRNOTAVAIL);
+    assert_eq!(
+        id.leave_multicast(group).unwrap_err().errno(),
+        libc::EADDRNOTAVAIL
+    );
 }
 
 #[test]
