@@ -238,3 +238,59 @@ fn answers_and_echoes_of_other_rounds_mean_nothing() {
     assert_eq!(actions(&mut steward), []);
     assert!(!steward.is_settled());
 }
+
+#[test]
+fn a_newcomer_that_nobody_has_answered_yet_asks_again_and_leaves_the_table_of_the_others_alone() {
+    let mut steward = Steward::new(slice(10), 0);
+    steward.member_joined(0, slice(20));
+    steward.join(0);
+    let first = probe_round(&actions(&mut steward));
+    // Its own thread and all others want for a processor.
+    for asked in 1..TIMES_ASKED_MAX {
+        let now = u64::from(asked) * 5 * MS;
+        assert_eq!(steward.next_timeout_ns(), Some(now));
+        steward.timeout(now);
+        let next = actions(&mut steward);
+        assert!(matches!(next[..], [Action::SendProbes { round, .. }] if round == first));
+    }
+    // Answers to any of them count.
+    steward.probe_answered(21 * MS, first, 0, slice(20));
+    steward.probe_answered(21 * MS, first, 1, slice(10));
+    assert_eq!(actions(&mut steward)[0], Action::AttachTable);
+    assert_eq!(steward.table().position(slice(20)), Some(0));
+    assert_eq!(steward.table().position(slice(10)), Some(1));
+}
+
+#[test]
+fn a_table_is_attached_without_a_member_only_when_that_has_not_answered_five_times() {
+    let mut steward = Steward::new(slice(10), 0);
+    steward.member_joined(0, slice(20));
+    steward.member_joined(0, slice(30));
+    steward.join(0);
+    let round = probe_round(&actions(&mut steward));
+    steward.probe_answered(0, round, 2, slice(10));
+    steward.probe_answered(0, round, 0, slice(20));
+    let mut now = 0;
+    for _ in 1..TIMES_ASKED_MAX {
+        now += 5 * MS;
+        steward.timeout(now);
+        assert_eq!(probe_round(&actions(&mut steward)), round);
+    }
+    steward.timeout(now + 5 * MS);
+    assert_eq!(actions(&mut steward)[0], Action::AttachTable);
+    assert_eq!(steward.table().position(slice(30)), None);
+}
+
+#[test]
+fn what_is_known_of_a_member_outlives_a_table_without_it() {
+    let mut steward = settled(true);
+    steward.member_joined(0, slice(30));
+    steward.table_announced(MS, [(slice(20), 0), (slice(10), 1), (slice(30), 2)].into_iter());
+    // A newcomer tells what it knows, which is nothing yet; then somebody takes a place.
+    steward.table_announced(MS, std::iter::empty());
+    assert_eq!(steward.table().position(slice(30)), Some(2));
+    steward.table_announced(MS, [(slice(40), 2)].into_iter());
+    assert_eq!(steward.table().position(slice(20)), Some(0));
+    assert_eq!(steward.table().position(slice(30)), None);
+    assert_eq!(steward.table().position(slice(40)), Some(2));
+}
