@@ -8,7 +8,8 @@
 //!
 //! Packets for a slice that the table leaves out all go to one socket, which the kernel chooses. If its owner is stopped
 //! they lie there. So nobody attaches a table that leaves a member out before having asked several times, and what is
-//! remembered of a member outlives tables without it.
+//! remembered of a member outlives tables without it. When a member leaves, the one in the last position takes its
+//! place and is not in the table with that, so it does not wait for an echo to fail.
 
 use super::slice::{SLICE_COUNT, Slice};
 use super::steering::Table;
@@ -98,6 +99,8 @@ pub(super) struct Steward {
     own: Slice,
     members: [bool; SLICE_COUNT],
     table: Table,
+    /// The last one that is known to have been attached.
+    attached: Table,
     phase: Phase,
     /// The lowest position by which each slice answered in the round of probes.
     answers: [Option<u8>; SLICE_COUNT],
@@ -120,6 +123,7 @@ impl Steward {
             own,
             members: [false; SLICE_COUNT],
             table: Table::EMPTY,
+            attached: Table::EMPTY,
             phase: Phase::Resting,
             answers: [None; SLICE_COUNT],
             answered: [false; SLICE_COUNT],
@@ -148,6 +152,11 @@ impl Steward {
         self.actions.iter_mut().find_map(Option::take)
     }
 
+    /// Whether something may be on its way to the own socket.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.phase != Phase::Resting
+    }
+
     /// When [`timeout`](Steward::timeout) wants to be called.
     pub(super) fn next_timeout_ns(&self) -> Option<u64> {
         match self.phase {
@@ -174,17 +183,27 @@ impl Steward {
 
     /// A member has gone, so that another now has its position.
     pub(super) fn member_left(&mut self, now_ns: u64, slice: Slice) {
+        let own_position = self.table.position(self.own);
+        let is_moved = own_position.is_some()
+            && own_position == self.table.last()
+            && self.table.position(slice) < own_position;
         self.members[slice.index()] = false;
         self.table.forget(slice);
         self.checks_since_change = 0;
-        self.check_soon(now_ns);
+        if is_moved {
+            self.start_probing(now_ns, Attempt::First);
+        } else {
+            self.check_soon(now_ns);
+        }
     }
 
     /// Another member has attached this table, or tells a newcomer of it.
     pub(super) fn table_announced(&mut self, now_ns: u64, entries: impl Iterator<Item = (Slice, u8)>) {
         self.table = self.remembered();
+        self.attached = Table::EMPTY;
         for (slice, position) in entries {
             self.table.set(slice, position);
+            self.attached.set(slice, position);
         }
         self.check_soon(now_ns);
     }
@@ -242,8 +261,9 @@ impl Steward {
         }
     }
 
-    /// The time that [`next_timeout_ns`](Steward::next_timeout_ns) named has come.
-    pub(super) fn timeout(&mut self, now_ns: u64) {
+    /// The time that [`next_timeout_ns`](Steward::next_timeout_ns) named has come. What had reached the own socket by
+    /// `read_until_ns` has been told: who had no processor for a while must not take an echo for lost that lies there.
+    pub(super) fn timeout(&mut self, now_ns: u64, read_until_ns: u64) {
         match self.phase {
             Phase::Resting => {
                 if self.next_check_ns.is_some_and(|at_ns| at_ns <= now_ns) {
@@ -251,12 +271,12 @@ impl Steward {
                 }
             }
             Phase::Checking { give_up_at_ns, .. } => {
-                if give_up_at_ns <= now_ns {
+                if give_up_at_ns <= read_until_ns {
                     self.check_failed(now_ns);
                 }
             }
             Phase::Probing { give_up_at_ns, .. } => {
-                if give_up_at_ns <= now_ns {
+                if give_up_at_ns <= read_until_ns {
                     self.finish_probing(now_ns);
                 }
             }
@@ -362,7 +382,7 @@ impl Steward {
         }
         if attempt == Attempt::First && rule != Rule::Attached {
             // Attached without an own entry yet: what counts is the rule that lets probes find their position.
-            self.push(Action::AttachTable);
+            self.attach();
             self.start_probing(now_ns, Attempt::WithRule);
             return;
         }
@@ -371,8 +391,16 @@ impl Steward {
             return;
         };
         self.rebuild_table(own_position);
-        self.push(Action::AttachTable);
+        // What is attached already needs no telling, unless that did not help before.
+        if self.table != self.attached || self.repairs_failed > 0 {
+            self.attach();
+        }
         self.start_check(now_ns, Purpose::AfterRepair);
+    }
+
+    fn attach(&mut self) {
+        self.attached = self.table;
+        self.push(Action::AttachTable);
     }
 
     /// The own position is known, and a position for everybody else: what is remembered will do, since each member
