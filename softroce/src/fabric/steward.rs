@@ -34,7 +34,7 @@ const BACKOFF_NS_MAX: u64 = 500_000_000;
 const PROBES_EXTRA: usize = 1;
 /// A round of probes is sent so often before who has not answered is held for stopped. Who only waits for a processor
 /// answers one of them.
-const TIMES_ASKED_MAX: u8 = 5;
+const TIMES_ASKED_MAX: u8 = 4;
 const PROBES_EXTRA_A_FAILURE: usize = 8;
 
 /// What to do.

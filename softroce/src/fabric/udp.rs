@@ -92,7 +92,7 @@ const PRESSURE_ROUNDS: u32 = 16;
 /// Receive rounds at the end, to pass on what is not ours.
 const LAST_READS: u32 = 64;
 /// How long opening waits for the other processes to help: a stopped one does not.
-const SETTLE_PATIENCE_NS: u64 = 30_000_000;
+const SETTLE_PATIENCE_NS: u64 = 100_000_000;
 
 /// See the module's documentation.
 #[derive(Debug)]
