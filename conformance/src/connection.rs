@@ -1,6 +1,6 @@
 //! What cases of connection management are made with.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
 use roce_wire::cm::Message;
@@ -32,6 +32,20 @@ pub struct Party<B: Testbed> {
     pub cm: B::Cm,
     /// Its address.
     pub address: IpAddr,
+    /// The network interface behind it.
+    interface_index: u32,
+}
+
+impl<B: Testbed> Party<B> {
+    /// A port on its address.
+    pub fn at(&self, port: u16) -> SocketAddr {
+        match self.address {
+            IpAddr::V6(ip) if ip.is_unicast_link_local() => {
+                SocketAddrV6::new(ip, port, 0, self.interface_index).into()
+            }
+            address => SocketAddr::new(address, port),
+        }
+    }
 }
 
 /// An id with a queue pair on it.
@@ -74,13 +88,12 @@ pub fn offer(private_data: &[u8]) -> ConnectionParameters<'_> {
 impl<B: Testbed> Scene<B> {
     /// A program on one end.
     pub fn party(&self, side: Side, family: Family) -> Result<Party<B>, Failure> {
-        let gids = self.bed.device(side, family).gid_table()?;
-        let address = gids
-            .first()
-            .ok_or_else(|| Failure::new("the device has no address".to_owned()))?;
+        let (port, index) = self.bed.gid_index(side, family);
+        let entry = self.bed.device(side, family).query_gid(port, index)?;
         Ok(Party {
             cm: self.bed.connection_manager()?,
-            address: address.gid.ip(),
+            address: entry.gid.ip(),
+            interface_index: entry.interface_index,
         })
     }
 
@@ -109,7 +122,7 @@ impl<B: Testbed> Scene<B> {
     /// A listener on a port of a program's address; 0 is any.
     pub fn listener(&self, party: &Party<B>, space: CmPortSpace, port: u16) -> Result<IdOf<B>, Failure> {
         let id = party.cm.create_id(space, 0)?;
-        id.bind_addr(SocketAddr::new(party.address, port))?;
+        id.bind_addr(party.at(port))?;
         id.listen(0)?;
         Ok(id)
     }
@@ -129,7 +142,7 @@ impl<B: Testbed> Scene<B> {
     pub fn resolve(&mut self, from: &Party<B>, id: IdOf<B>, to: SocketAddr) -> Result<IdOf<B>, Failure> {
         let local = match id.local_addr() {
             Some(_) => None,
-            None => Some(SocketAddr::new(from.address, 0)),
+            None => Some(from.at(0)),
         };
         id.resolve_addr(local, to, AT_ONCE)?;
         self.cm_event(from, CmEventKind::AddrResolved)?;

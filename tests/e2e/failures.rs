@@ -324,7 +324,12 @@ fn one_capture() -> Outcome {
     let capture = bed.scratch.file("all.pcapng");
     let pair = |port: u16| {
         let words = format!("ibv_rc_pingpong -g 0 -s 9000 -n 200 -p {port}");
-        format!("{words} > /dev/null & sleep 0.5; {words} 127.0.0.1 > /dev/null &")
+        format!(
+            "{words} > /dev/null &
+            until ss -ltn | grep -q :{port}; do kill -0 $! || exit; sleep 0.05; done
+            {words} 127.0.0.1 > /dev/null &
+            "
+        )
     };
     let script = format!("{} {} wait", pair(free_port()), pair(free_port()));
     let finished = run(&bed, &["--capture"])?

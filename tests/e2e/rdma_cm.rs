@@ -8,6 +8,7 @@ use e2e::bed::{needs_address, needs_program};
 use e2e::case::ensure;
 use e2e::listening::{CmPorts, has_cm_port, wait_for_cm_listener, wait_for_listener};
 use e2e::process::{Finished, Running};
+use e2e::program::readable_by_all;
 use e2e::{Bed, Case, Outcome, Program, Stop, compiled, softroce};
 use nix::sys::signal::Signal;
 
@@ -178,6 +179,10 @@ pub fn cases() -> Vec<Case> {
         Case::new("qperf runs its connected tests over rdma cm", qperf),
         Case::new("fi pingpong runs over connected endpoints", fi_pingpong),
         Case::new("ucx connects by address through rdma cm", ucx),
+        Case::new(
+            "the echo of the documentation runs on both providers and from one to the other",
+            echo,
+        ),
         Case::new(
             "two servers on one address do not hear of each other when one is killed",
             two_servers,
@@ -400,6 +405,37 @@ fn fi_pingpong() -> Outcome {
     })?;
     let list = under_softroce(&bed, address, &["fi_info", "-p", "verbs"])?.finish(LIMIT)?;
     ensure(list.stdout.contains("type: FI_EP_MSG"), || list.to_string())
+}
+
+/// The example on softroce, and on the provider over libibverbs and librdmacm, which finds the drop-in in their place.
+fn echo() -> Outcome {
+    const PORT: u16 = 7471;
+    let on_softroce = readable_by_all(Path::new(env!("CARGO_BIN_EXE_echo"))).map_err(Stop::fail)?;
+    let on_libraries = readable_by_all(Path::new(env!("CARGO_BIN_EXE_native_echo"))).map_err(Stop::fail)?;
+    let at = format!("{V4}:{PORT}");
+    let bed = Bed::loopback()?;
+    let start = |on: &Path, words: &[&str]| -> Result<Running, Stop> {
+        if on == on_softroce {
+            let program = bed.program(&bed.here, [on]).args(words);
+            return program.variable("SOFTROCE_ADDRESS", V4.to_string()).start();
+        }
+        under_softroce(&bed, V4, &[])?
+            .args([on])
+            .args(["--library", "libibverbs.so.1"])
+            .args(words)
+            .start()
+    };
+    for server_on in [&on_softroce, &on_libraries] {
+        let server = start(server_on, &["server", &at, "2"])?;
+        wait_for_cm_listener(&server, CmPorts::Tcp, PORT)?;
+        for client_on in [&on_softroce, &on_libraries] {
+            let client = start(client_on, &["client", &at, "hello"])?.wait(LIMIT)?;
+            client.succeeded()?;
+            ensure(client.stdout == "hello\n", || client.to_string())?;
+        }
+        server.wait(LIMIT)?.succeeded()?;
+    }
+    Ok(())
 }
 
 /// UCX's example of a client and a server, which find each other by a socket address.

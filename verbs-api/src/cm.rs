@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use crate::codes::codes;
 use crate::{AddressVector, Error, Object, Provider, QpAttr, QpState, QpType, Result};
 
 /// Which services an id stands for; the numbers are those of `rdma_port_space`.
@@ -131,6 +132,12 @@ pub enum CmEventKind {
     AddrInfoError = 17,
     User = 18,
 }
+
+codes!(
+    CmEventKind: AddrResolved, AddrError, RouteResolved, RouteError, ConnectRequest, ConnectResponse, ConnectError,
+    Unreachable, Rejected, Established, Disconnected, DeviceRemoval, MulticastJoin, MulticastError, AddrChange,
+    TimewaitExit, AddrInfoResolved, AddrInfoError, User,
+);
 
 /// An event. Dropping it acknowledges it; destroying its id waits for that.
 #[derive(Debug)]

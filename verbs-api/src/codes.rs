@@ -34,6 +34,11 @@ mod tests {
         assert_eq!(QpState::from_code(7), None);
         assert_eq!(QpType::from_code(10), Some(QpType::XrcTarget));
         assert_eq!(EventKind::from_code(18), Some(EventKind::GidChange));
+        assert_eq!(CmEventKind::from_code(10), Some(CmEventKind::Disconnected));
+        assert_eq!(CmEventKind::from_code(19), None);
+        for kind in CmEventKind::ALL {
+            assert_eq!(CmEventKind::from_code(kind.code()), Some(kind));
+        }
         for status in WcStatus::ALL {
             assert_eq!(WcStatus::from_code(status.code()), Some(status));
         }

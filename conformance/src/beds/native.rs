@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use verbs_api::{Context as _, Gid, GidEntry, GidType, NoConnectionManager, Provider};
-use verbs_native::{DropIn, Interface, Native};
+use verbs_api::{Context as _, Gid, GidEntry, GidType, Provider};
+use verbs_native::{Cm, DropIn, Interface, Native};
 
 use super::offers;
 use super::tolerances::Tolerances;
@@ -93,6 +93,7 @@ fn join(group: IpAddr, own: &GidEntry) -> std::io::Result<UdpSocket> {
 
 /// A device of libibverbs, or two, as a bed.
 pub struct NativeBed {
+    native: Native,
     ends: [End; 2],
     /// Devices of their own for the other IP family.
     other_family: Option<<Native as Provider>::Context>,
@@ -154,6 +155,7 @@ impl NativeBed {
             Some(interfaces) => Some(between(&ends, interfaces, start)?),
         };
         Ok(NativeBed {
+            native,
             ends,
             other_family: None,
             tolerances,
@@ -178,6 +180,7 @@ impl NativeBed {
         Ok(NativeBed {
             ends,
             other_family: native.open(other).ok(),
+            native,
             tolerances: None,
             groups: Vec::new(),
             wire: None,
@@ -257,7 +260,12 @@ fn end(native: &Native, device: &str, gid_index: Option<u32>) -> Result<End, Fai
 
 impl Testbed for NativeBed {
     type P = Native;
-    type Cm = NoConnectionManager<Native>;
+    type Cm = Cm;
+
+    /// EOPNOTSUPP: the system has no librdmacm, or its kernel no connection manager.
+    fn connection_manager(&self) -> verbs_api::Result<Cm> {
+        self.native.connection_manager()
+    }
 
     fn context(&self, side: Side) -> &<Native as Provider>::Context {
         &self.ends[side.index()].context
@@ -307,6 +315,8 @@ impl Testbed for NativeBed {
                     })
             }
             Need::Network => self.wire.is_some(),
+            // Found out by the cases: what the system lacks has its reason.
+            Need::ConnectionManager => true,
             _ => self.ends.iter().all(|end| offers(&end.context, need)),
         }
     }

@@ -2,15 +2,20 @@
 
 #[path = "support/common.rs"]
 mod common;
+#[path = "native/connections.rs"]
+mod connections;
 
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use verbs_api::*;
 use verbs_native::{DropIn, Native};
 
 fn open() -> (Native, verbs_native::Context) {
-    // SAFETY: this test program has one test thread that touches the environment, before the library first reads it.
-    unsafe { std::env::set_var("SOFTROCE_ADDRESS", common::address(1).to_string()) };
+    static ENVIRONMENT: Once = Once::new();
+    // SAFETY: one thread of this test program touches the environment, before the library first reads it.
+    ENVIRONMENT
+        .call_once(|| unsafe { std::env::set_var("SOFTROCE_ADDRESS", common::address(1).to_string()) });
     let native = Native::open_library(&common::drop_in(), DropIn::Accepted).expect("the drop-in loads");
     let context = native.open("softroce0").expect("the device opens");
     (native, context)
@@ -209,4 +214,15 @@ fn the_whole_of_a_conversation_goes_through_the_c_abi() {
 fn the_provider_for_the_system_library_refuses_the_drop_in_unless_told_otherwise() {
     let error = Native::open_library(&common::drop_in(), DropIn::Refused).unwrap_err();
     assert!(error.to_string().contains("drop-in"), "{error}");
+}
+
+#[test]
+fn the_system_librdmacm_is_refused_beside_the_drop_in() {
+    let native = Native::open_library(&common::drop_in(), DropIn::Accepted).expect("the drop-in loads");
+    let error = match native.connection_manager_of(std::path::Path::new("librdmacm.so.1")) {
+        Ok(_) => panic!("ids of one world in another"),
+        Err(error) if error.kind() == ErrorKind::Unsupported => return println!("skipped: {error}"),
+        Err(error) => error,
+    };
+    assert!(error.to_string().contains("another libibverbs"), "{error}");
 }

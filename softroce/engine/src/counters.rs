@@ -90,4 +90,11 @@ counters! {
     dropped_unserved,
     /// Datagrams with another Q_Key than the queue pair's.
     dropped_bad_qkey,
+    /// Packets that passed and whose IP header says "congestion experienced". This one and the next two are called as on
+    /// NVIDIA's cards.
+    np_ecn_marked_roce_packets,
+    /// Congestion notifications sent.
+    np_cnp_sent,
+    /// Congestion notifications received for a connection here, which sends more slowly for it.
+    rp_cnp_handled,
 }

@@ -15,7 +15,11 @@ use crate::qp::{ReceivePools, SendPools};
 use crate::slot_list::SlotList;
 use crate::srq::{Level, SharedReceiveQueues};
 use crate::timer::Timers;
-use crate::{CqId, EngineEvent, SrqId, Time};
+use crate::{CqId, EngineEvent, RxMeta, SrqId, Time};
+
+/// The bits of a traffic class that routers use to say "congestion experienced", and their value then (RFC 3168).
+const ECN_MASK: u8 = 0b11;
+const CONGESTION_EXPERIENCED: u8 = 0b11;
 
 /// Events that one queue pair may raise before its owner looks.
 const EVENTS_A_QP: usize = 7;
@@ -120,9 +124,11 @@ impl Shared {
     }
 
     /// Count a packet that passed all checks of form and destination.
-    pub(crate) fn note_received(&mut self, len: usize) {
+    pub(crate) fn note_received(&mut self, meta: &RxMeta, len: usize) {
         self.counters.rcvd_pkts += 1;
         self.counters.rcvd_bytes += len as u64;
+        let is_marked = meta.traffic_class & ECN_MASK == CONGESTION_EXPERIENCED;
+        self.counters.np_ecn_marked_roce_packets += u64::from(is_marked);
     }
 
     /// Raise an asynchronous event of a queue pair.

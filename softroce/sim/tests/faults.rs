@@ -113,6 +113,15 @@ fn every_kind_of_rule_about_packets_is_counted_where_it_works() {
         RIGHT,
         |c| c.duplicate_request,
     );
+    counted(&format!("{request}\ndo = \"mark-ce\""), RIGHT, |c| {
+        c.np_ecn_marked_roce_packets
+    });
+    counted(&format!("{request}\ndo = {{ inject = \"cnp\" }}"), RIGHT, |c| {
+        c.rp_cnp_handled
+    });
+    counted(&format!("{answer}\ndo = {{ inject = \"cnp\" }}"), LEFT, |c| {
+        c.rp_cnp_handled
+    });
     counted(
         &format!("{answer}\ndo = {{ inject = \"ghost-ack\" }}"),
         LEFT,
@@ -193,6 +202,15 @@ fn a_slow_line_is_as_slow_as_it_says() {
         "{took_ns} ns, {least_ns} at least"
     );
     assert_eq!(pair.hits(), 80);
+}
+
+#[test]
+fn what_a_slow_line_has_no_room_for_is_lost_and_the_rest_arrives() {
+    let mut pair = Pair::with("opcode = \"write\"\ndo = { rate = \"100 Mbit/s\", queue = 4096 }");
+    assert_eq!(pair.write(10, 8192), [WcStatus::Success; 10]);
+    let (lost, arrived) = (pair.world.counters().lost, pair.counters(RIGHT).rcvd_pkts);
+    assert!(lost > 0);
+    assert_eq!(lost + arrived, pair.hits());
 }
 
 #[test]

@@ -41,6 +41,11 @@ impl Table {
         self.positions[slice.index()] = Some(position);
     }
 
+    /// The last position known.
+    pub(super) fn last(&self) -> Option<u8> {
+        self.positions.iter().flatten().max().copied()
+    }
+
     pub(super) fn forget(&mut self, slice: Slice) {
         self.positions[slice.index()] = None;
     }
@@ -67,12 +72,7 @@ impl Table {
         writer.push(LOAD_BYTE, 0, 0, at(cm::FIRST_ID_AT));
         writer.push(libc::BPF_JMP | libc::BPF_JA, 0, 0, 4);
         writer.push(load_word, 0, 0, RANDOM);
-        let members = self
-            .positions
-            .iter()
-            .flatten()
-            .max()
-            .map_or(1, |last| u32::from(*last) + 1);
+        let members = self.last().map_or(1, |last| u32::from(last) + 1);
         writer.push(BPF_ALU_MOD, 0, 0, members);
         writer.push(libc::BPF_RET | BPF_A, 0, 0, 0);
     }

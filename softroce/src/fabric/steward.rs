@@ -5,6 +5,11 @@
 //! *probe* to every position; who gets one answers; the member attaches a table of what it learnt and tells the
 //! others, each of which then checks its own entry. So two members that attach at once repair each other, and a
 //! stopped member that swallows another's packets is found out by the echo that does not return.
+//!
+//! Packets for a slice that the table leaves out all go to one socket, which the kernel chooses. If its owner is stopped
+//! they lie there. So nobody attaches a table that leaves a member out before having asked several times, and what is
+//! remembered of a member outlives tables without it. When a member leaves, the one in the last position takes its
+//! place and is not in the table with that, so it does not wait for an echo to fail.
 
 use super::slice::{SLICE_COUNT, Slice};
 use super::steering::Table;
@@ -27,6 +32,9 @@ const BACKOFF_NS_MAX: u64 = 500_000_000;
 /// Positions asked beyond the members known, in case others have just joined; more after each repair that failed,
 /// since then somebody is there whom we do not know.
 const PROBES_EXTRA: usize = 1;
+/// A round of probes is sent so often before who has not answered is held for stopped. Who only waits for a processor
+/// answers one of them.
+const TIMES_ASKED_MAX: u8 = 4;
 const PROBES_EXTRA_A_FAILURE: usize = 8;
 
 /// What to do.
@@ -74,16 +82,32 @@ enum Attempt {
     WithRule,
 }
 
+/// What the answers to probes tell about the program of the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    /// It lets probes find their positions.
+    Attached,
+    /// There is none.
+    Missing,
+    /// Nobody has answered: there is none, and a stopped member swallows the probes, or all are slow.
+    Unknown,
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Steward {
     own: Slice,
     members: [bool; SLICE_COUNT],
     table: Table,
+    /// The last one that is known to have been attached.
+    attached: Table,
     phase: Phase,
     /// The lowest position by which each slice answered in the round of probes.
     answers: [Option<u8>; SLICE_COUNT],
-    answers_received: usize,
+    /// Which positions were answered for.
+    answered: [bool; SLICE_COUNT],
+    /// How often that round was sent.
+    times_asked: u8,
     round: u32,
     next_check_ns: Option<u64>,
     checks_since_change: usize,
@@ -99,9 +123,11 @@ impl Steward {
             own,
             members: [false; SLICE_COUNT],
             table: Table::EMPTY,
+            attached: Table::EMPTY,
             phase: Phase::Resting,
             answers: [None; SLICE_COUNT],
-            answers_received: 0,
+            answered: [false; SLICE_COUNT],
+            times_asked: 0,
             round: first_round,
             next_check_ns: None,
             checks_since_change: 0,
@@ -124,6 +150,11 @@ impl Steward {
     /// What to do next; the caller asks until there is nothing.
     pub(super) fn poll_action(&mut self) -> Option<Action> {
         self.actions.iter_mut().find_map(Option::take)
+    }
+
+    /// Whether something may be on its way to the own socket.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.phase != Phase::Resting
     }
 
     /// When [`timeout`](Steward::timeout) wants to be called.
@@ -152,17 +183,27 @@ impl Steward {
 
     /// A member has gone, so that another now has its position.
     pub(super) fn member_left(&mut self, now_ns: u64, slice: Slice) {
+        let own_position = self.table.position(self.own);
+        let is_moved = own_position.is_some()
+            && own_position == self.table.last()
+            && self.table.position(slice) < own_position;
         self.members[slice.index()] = false;
         self.table.forget(slice);
         self.checks_since_change = 0;
-        self.check_soon(now_ns);
+        if is_moved {
+            self.start_probing(now_ns, Attempt::First);
+        } else {
+            self.check_soon(now_ns);
+        }
     }
 
-    /// Another member has attached this table.
+    /// Another member has attached this table, or tells a newcomer of it.
     pub(super) fn table_announced(&mut self, now_ns: u64, entries: impl Iterator<Item = (Slice, u8)>) {
-        self.table = Table::EMPTY;
+        self.table = self.remembered();
+        self.attached = Table::EMPTY;
         for (slice, position) in entries {
             self.table.set(slice, position);
+            self.attached.set(slice, position);
         }
         self.check_soon(now_ns);
     }
@@ -211,7 +252,7 @@ impl Steward {
                 let lowest = &mut self.answers[slice.index()];
                 // A probe beyond the last socket goes anywhere, so the lowest position is the true one.
                 *lowest = Some(lowest.map_or(position, |known| known.min(position)));
-                self.answers_received += 1;
+                self.answered[usize::from(position)] = true;
                 if self.knows_enough() {
                     self.finish_probing(now_ns);
                 }
@@ -220,8 +261,9 @@ impl Steward {
         }
     }
 
-    /// The time that [`next_timeout_ns`](Steward::next_timeout_ns) named has come.
-    pub(super) fn timeout(&mut self, now_ns: u64) {
+    /// The time that [`next_timeout_ns`](Steward::next_timeout_ns) named has come. What had reached the own socket by
+    /// `read_until_ns` has been told: who had no processor for a while must not take an echo for lost that lies there.
+    pub(super) fn timeout(&mut self, now_ns: u64, read_until_ns: u64) {
         match self.phase {
             Phase::Resting => {
                 if self.next_check_ns.is_some_and(|at_ns| at_ns <= now_ns) {
@@ -229,12 +271,12 @@ impl Steward {
                 }
             }
             Phase::Checking { give_up_at_ns, .. } => {
-                if give_up_at_ns <= now_ns {
+                if give_up_at_ns <= read_until_ns {
                     self.check_failed(now_ns);
                 }
             }
             Phase::Probing { give_up_at_ns, .. } => {
-                if give_up_at_ns <= now_ns {
+                if give_up_at_ns <= read_until_ns {
                     self.finish_probing(now_ns);
                 }
             }
@@ -302,7 +344,13 @@ impl Steward {
         let positions = (others + 1).saturating_add(extra).min(usize::from(u8::MAX)) as u8;
         self.round = self.round.wrapping_add(1);
         self.answers = [None; SLICE_COUNT];
-        self.answers_received = 0;
+        self.answered = [false; SLICE_COUNT];
+        self.times_asked = 0;
+        self.ask(now_ns, positions, attempt);
+    }
+
+    fn ask(&mut self, now_ns: u64, positions: u8, attempt: Attempt) {
+        self.times_asked += 1;
         self.phase = Phase::Probing {
             round: self.round,
             give_up_at_ns: now_ns + ANSWER_PATIENCE_NS,
@@ -322,9 +370,19 @@ impl Steward {
         else {
             return;
         };
-        if attempt == Attempt::First && self.no_rule_is_attached(positions) {
+        let rule = self.rule(positions);
+        let may_be_slow = match rule {
+            Rule::Missing => false,
+            Rule::Unknown => true,
+            Rule::Attached => self.answers[self.own.index()].is_some() && !self.knows_enough(),
+        };
+        if may_be_slow && self.times_asked < TIMES_ASKED_MAX {
+            self.ask(now_ns, positions, attempt);
+            return;
+        }
+        if attempt == Attempt::First && rule != Rule::Attached {
             // Attached without an own entry yet: what counts is the rule that lets probes find their position.
-            self.push(Action::AttachTable);
+            self.attach();
             self.start_probing(now_ns, Attempt::WithRule);
             return;
         }
@@ -333,8 +391,16 @@ impl Steward {
             return;
         };
         self.rebuild_table(own_position);
-        self.push(Action::AttachTable);
+        // What is attached already needs no telling, unless that did not help before.
+        if self.table != self.attached || self.repairs_failed > 0 {
+            self.attach();
+        }
         self.start_check(now_ns, Purpose::AfterRepair);
+    }
+
+    fn attach(&mut self) {
+        self.attached = self.table;
+        self.push(Action::AttachTable);
     }
 
     /// The own position is known, and a position for everybody else: what is remembered will do, since each member
@@ -349,25 +415,33 @@ impl Steward {
     }
 
     /// Without a program the kernel sends all probes, which differ in nothing that it hashes, to one socket.
-    fn no_rule_is_attached(&self, positions: u8) -> bool {
+    fn rule(&self, positions: u8) -> Rule {
         let answerers = self.answers.iter().flatten().count();
+        let are_all_answered = self.answered[..usize::from(positions)]
+            .iter()
+            .all(|answered| *answered);
         match answerers {
-            0 => true,
-            1 => !self.is_alone() && self.answers_received == usize::from(positions),
-            _ => false,
+            0 => Rule::Unknown,
+            1 if !self.is_alone() && are_all_answered => Rule::Missing,
+            _ => Rule::Attached,
         }
+    }
+
+    /// The places of other members, as last known.
+    fn remembered(&self) -> Table {
+        let mut remembered = Table::EMPTY;
+        for slice in (1..=u8::MAX).filter_map(Slice::new) {
+            if let (true, Some(position)) = (self.members[slice.index()], self.table.position(slice)) {
+                remembered.set(slice, position);
+            }
+        }
+        remembered
     }
 
     /// Those who answered sit where they said; a member that did not (stopped, or slow) keeps its last known place
     /// unless another has taken it.
     fn rebuild_table(&mut self, own_position: u8) {
-        let remembered = self.table;
-        self.table = Table::EMPTY;
-        for slice in (1..=u8::MAX).filter_map(Slice::new) {
-            if let (true, Some(position)) = (self.members[slice.index()], remembered.position(slice)) {
-                self.table.set(slice, position);
-            }
-        }
+        self.table = self.remembered();
         for slice in (1..=u8::MAX).filter_map(Slice::new) {
             if let Some(position) = self.answers[slice.index()] {
                 self.table.set(slice, position);

@@ -92,7 +92,7 @@ const PRESSURE_ROUNDS: u32 = 16;
 /// Receive rounds at the end, to pass on what is not ours.
 const LAST_READS: u32 = 64;
 /// How long opening waits for the other processes to help: a stopped one does not.
-const SETTLE_PATIENCE_NS: u64 = 30_000_000;
+const SETTLE_PATIENCE_NS: u64 = 100_000_000;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -214,6 +214,7 @@ impl UdpFabric {
 
     fn read_socket(&mut self, sink: &mut dyn FnMut(&RxMeta, &[u8])) -> usize {
         let Some(socket) = &self.socket else { return 0 };
+        let asked_at_ns = self.member.is_waiting().then(monotonic_ns);
         let reads = socket.receive(&mut self.arena);
         let mut datagrams = 0;
         for at in 0..reads {
@@ -227,6 +228,9 @@ impl UdpFabric {
                 .take(socket, &mut self.transmitter, &datagram, &mut self.counters, sink);
         }
         self.last_round = reads;
+        if let (Some(asked_at_ns), 0) = (asked_at_ns, reads) {
+            self.member.has_read_until(asked_at_ns);
+        }
         datagrams
     }
 

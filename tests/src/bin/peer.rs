@@ -346,10 +346,15 @@ fn counters(device: &Device) -> Value {
         .iter()
         .map(|(name, count)| (name.to_owned(), count.into()))
         .collect();
-    all.insert(
-        "receive_overflows".into(),
-        counters.fabric.receive_overflows.into(),
-    );
+    let fabric = &counters.fabric;
+    for (name, count) in [
+        ("receive_overflows", fabric.receive_overflows),
+        ("forwarded", fabric.forwarded),
+        ("adopted", fabric.adopted),
+        ("steering_repairs", fabric.steering_repairs),
+    ] {
+        all.insert(name.into(), count.into());
+    }
     all.into()
 }
 

@@ -99,7 +99,7 @@ impl Object for Channel {
 }
 
 /// Wait until `fd` is readable; false when the time is over.
-fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool> {
+pub(crate) fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool> {
     let timeout_ms = match timeout {
         None => -1,
         Some(left) => c_int::try_from(left.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX),
@@ -114,7 +114,7 @@ fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool> 
         0 => Ok(false),
         1 => Ok(true),
         _ => {
-            let error = last_error("waiting for a completion event");
+            let error = last_error("waiting for an event");
             if error.errno() == libc::EINTR {
                 Ok(true)
             } else {

@@ -31,6 +31,10 @@ impl Inner {
     pub(crate) fn as_ptr(&self) -> *mut ibv_context {
         self.raw.as_ptr()
     }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 /// What carries a device's messages.

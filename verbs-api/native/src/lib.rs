@@ -3,6 +3,8 @@
 //! The library is opened at run time ([`Native::new`]); nothing of it is needed to build. All of verbs is offered: what
 //! the library or a driver lacks answers `Unsupported` with the name of the function or operation.
 //!
+//! Connections by address and port go through librdmacm, opened likewise ([`Native::connection_manager`]).
+//!
 //! Events are acknowledged when their guards are dropped. `destroy` waits for that, as in C; dropping a handle does not:
 //! an event that was taken keeps its object alive, and the last guard destroys it.
 //!
@@ -12,6 +14,7 @@
 mod address;
 mod builder;
 mod channel;
+mod cm;
 mod completion;
 mod context;
 mod device_memory;
@@ -40,6 +43,7 @@ use verbs_sys::ibv_device;
 
 pub use address::Ah;
 pub use channel::Channel;
+pub use cm::{Cm, CmId};
 pub use completion::Cq;
 pub use context::{Context, Transport};
 pub use device_memory::Dm;
@@ -63,7 +67,7 @@ pub enum DropIn {
 }
 
 /// By which of libibverbs' two interfaces requests are posted and completions polled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Interface {
     /// Lists (`ibv_post_send`, `ibv_poll_cq`), and the other one for what they lack: FLUSH, completion timestamps.
     #[default]
@@ -79,6 +83,7 @@ pub struct Native {
     interface: Interface,
     /// What was found out about devices by trying, by name: it does not change.
     probed: Arc<Mutex<HashMap<String, Arc<Probed>>>>,
+    managers: Arc<cm::Managers>,
 }
 
 impl Native {
@@ -92,10 +97,12 @@ impl Native {
 
     /// Open the library of this path (or bare name, for the system's own search).
     pub fn open_library(path: &Path, drop_in: DropIn) -> Result<Native> {
+        let (library, maker) = Library::open(path, drop_in)?;
         Ok(Native {
-            library: Library::open(path, drop_in)?,
+            library,
             interface: Interface::default(),
             probed: Arc::default(),
+            managers: Arc::new(cm::Managers::beside(path, maker)),
         })
     }
 

@@ -21,8 +21,9 @@ const ESSENTIAL: [&str; 4] = [
     "ibv_close_device",
 ];
 
+/// The functions of a library, by name and type.
 macro_rules! functions {
-    ($($name:ident: fn($($argument:ty),*) $(-> $result:ty)?,)*) => {
+    ($library:literal: $($name:ident: fn($($argument:ty),*) $(-> $result:ty)?,)*) => {
         /// The functions that the library has. It stays open for the life of the process: it may have started threads.
         #[derive(Clone, Copy)]
         pub(crate) struct Library {
@@ -30,14 +31,14 @@ macro_rules! functions {
         }
 
         impl Library {
-            fn load(handle: Handle) -> Library {
+            fn load(handle: $crate::library::Handle) -> Library {
                 Library {
                     $(
                         $name: handle.find(stringify!($name)).map(|symbol| {
-                            // SAFETY: the function of this name has this type by libibverbs' ABI.
+                            // SAFETY: the function of this name has this type by the library's ABI.
                             unsafe {
                                 std::mem::transmute::<
-                                    *mut c_void,
+                                    *mut std::ffi::c_void,
                                     unsafe extern "C" fn($($argument),*) $(-> $result)?,
                                 >(symbol)
                             }
@@ -49,14 +50,22 @@ macro_rules! functions {
             $(
                 /// The function, or `Unsupported` with its name.
                 pub(crate) fn $name(&self) -> Result<unsafe extern "C" fn($($argument),*) $(-> $result)?> {
-                    self.$name.ok_or_else(|| Error::unsupported(concat!(stringify!($name), ", which this libibverbs lacks,")))
+                    self.$name.ok_or_else(|| Error::unsupported(concat!(stringify!($name), ", which this ", $library, " lacks,")))
                 }
             )*
         }
+
+        impl std::fmt::Debug for Library {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str($library)
+            }
+        }
     };
 }
+pub(crate) use functions;
 
 functions! {
+    "libibverbs":
     ibv_get_device_list: fn(*mut c_int) -> *mut *mut ibv_device,
     ibv_free_device_list: fn(*mut *mut ibv_device),
     ibv_get_device_name: fn(*mut ibv_device) -> *const c_char,
@@ -101,16 +110,23 @@ functions! {
     ibv_destroy_ah: fn(*mut ibv_ah) -> c_int,
 }
 
-impl std::fmt::Debug for Library {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("libibverbs")
-    }
+/// Whose library it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Maker {
+    /// Softroce: it is the drop-in, and librdmacm too.
+    Softroce,
+    /// Somebody else.
+    Other,
 }
 
 impl Library {
-    pub(crate) fn open(path: &Path, drop_in: DropIn) -> Result<Arc<Library>> {
-        let handle = Handle::open(path)?;
-        if drop_in == DropIn::Refused && handle.find_c(DROP_IN_MARK).is_some() {
+    pub(crate) fn open(path: &Path, drop_in: DropIn) -> Result<(Arc<Library>, Maker)> {
+        let handle = Handle::open(path, "libibverbs1 and ibverbs-providers")?;
+        let maker = match handle.drop_in_mark() {
+            Some(_) => Maker::Softroce,
+            None => Maker::Other,
+        };
+        if drop_in == DropIn::Refused && maker == Maker::Softroce {
             return Err(Error::new(
                 ErrorKind::NotFound,
                 format!(
@@ -126,16 +142,22 @@ impl Library {
                 format!("{} has no function {name}: it is no libibverbs", path.display()),
             ));
         }
-        Ok(Arc::new(Library::load(handle)))
+        Ok((Arc::new(Library::load(handle)), maker))
+    }
+
+    /// Where its code lies, as a number that two handles of one library have in common.
+    pub(crate) fn identity(&self) -> usize {
+        self.ibv_open_device.map_or(0, |function| function as usize)
     }
 }
 
 /// The library as `dlopen` knows it.
 #[derive(Clone, Copy)]
-struct Handle(*mut c_void);
+pub(crate) struct Handle(*mut c_void);
 
 impl Handle {
-    fn open(path: &Path) -> Result<Handle> {
+    /// `packages`: where Debian has it.
+    pub(crate) fn open(path: &Path, packages: &str) -> Result<Handle> {
         let c_path = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| Error::invalid(format!("{path:?} is no path: it holds a zero byte")))?;
         // SAFETY: `c_path` is a C string.
@@ -152,7 +174,7 @@ impl Handle {
             return Err(Error::new(
                 ErrorKind::NotFound,
                 format!(
-                    "cannot open {}: {reason}. It comes with rdma-core (Debian: libibverbs1 and ibverbs-providers)",
+                    "cannot open {}: {reason}. It comes with rdma-core (Debian: {packages})",
                     path.display()
                 ),
             ));
@@ -160,9 +182,15 @@ impl Handle {
         Ok(Handle(handle))
     }
 
-    fn find(self, name: &str) -> Option<*mut c_void> {
+    /// The function of this name, in the library or one that it stands on.
+    pub(crate) fn find(self, name: &str) -> Option<*mut c_void> {
         let c_name = CString::new(name).expect("names of functions hold no zero byte");
         self.find_c(&c_name)
+    }
+
+    /// What softroce's drop-in alone has.
+    pub(crate) fn drop_in_mark(self) -> Option<*mut c_void> {
+        self.find_c(DROP_IN_MARK)
     }
 
     fn find_c(self, name: &CStr) -> Option<*mut c_void> {

@@ -20,7 +20,11 @@ use crate::tables::op;
 use crate::window::bind_info;
 use crate::{Cq, Mw, Native, Pd, Srq, Transport};
 
+mod bound;
 mod create;
+
+pub(crate) use bound::Bound;
+use bound::Presence;
 
 /// What a queue pair stands on.
 #[derive(Debug)]
@@ -36,6 +40,8 @@ pub(crate) struct Keep {
 #[derive(Debug)]
 pub struct Qp {
     raw: Arc<Raw<ibv_qp, Keep>>,
+    /// For a connection manager that it is bound to.
+    presence: Presence,
     cap: QpCap,
     qp_type: QpType,
     /// The operations that the builder has, `IBV_QP_EX_WITH_*`; none when it was created without.
@@ -69,6 +75,7 @@ impl Qp {
         });
         Ok(Qp {
             raw,
+            presence: Presence::default(),
             cap,
             qp_type,
             operations,
@@ -104,10 +111,20 @@ impl Qp {
 
 impl Object for Qp {
     fn destroy(self) -> Result<(), Refused<Self>> {
+        self.presence.ends();
         match self.raw.destroy() {
             Ok(()) => Ok(()),
-            Err(error) => Err(Refused { object: self, error }),
+            Err(error) => {
+                self.presence.stays();
+                Err(Refused { object: self, error })
+            }
         }
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        self.presence.ends();
     }
 }
 

@@ -8,7 +8,7 @@ use verbs_sys::convert::{device_attr_from_c, gid_entry_from_c, port_attr_from_c}
 use verbs_sys::*;
 
 use crate::Context;
-use crate::library::check;
+use crate::library::{Library, check};
 use crate::tables::extended_op;
 
 /// What the extended query tells beyond [`DeviceAttr`].
@@ -36,11 +36,20 @@ pub(crate) fn device(context: &Context) -> Result<DeviceAttr> {
 }
 
 fn plain_attr(context: &Context) -> Result<DeviceAttr> {
+    // SAFETY: the context is alive.
+    unsafe { plain_attr_of(&context.0.library, context.as_ptr()) }
+}
+
+/// The same for a context that is not ours.
+///
+/// # Safety
+/// `context` is open.
+pub(crate) unsafe fn plain_attr_of(library: &Library, context: *mut ibv_context) -> Result<DeviceAttr> {
     let mut attr = MaybeUninit::<ibv_device_attr>::zeroed();
-    let query = context.0.library.ibv_query_device()?;
+    let query = library.ibv_query_device()?;
     // SAFETY: the context is alive, `attr` a valid place.
     check("querying the device", unsafe {
-        query(context.as_ptr(), attr.as_mut_ptr())
+        query(context, attr.as_mut_ptr())
     })?;
     // SAFETY: zeroed at least, and filled in by the library.
     Ok(device_attr_from_c(unsafe { attr.assume_init_ref() }))

@@ -4,6 +4,7 @@
 
 mod device;
 mod qp;
+mod sockaddr;
 mod work;
 
 use std::ffi::c_char;
@@ -14,6 +15,7 @@ pub use device::{
 pub use qp::{
     ah_attr_from_c, ah_attr_to_c, cap_from_c, cap_to_c, qp_attr_from_c, qp_attr_to_c, qp_type_from_c,
 };
+pub use sockaddr::{sockaddr_from_c, sockaddr_to_c};
 pub use work::{opcode_to_c, sge_list, wc_from_c, wc_to_c};
 
 /// A fixed-size C string, cut to fit and always terminated.

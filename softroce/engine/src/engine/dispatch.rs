@@ -80,7 +80,7 @@ impl Engine {
         let Some(link) = qp.link else {
             // Who has no connection receives datagrams, from anybody.
             check_datagram_icrc(&mut self.senders, meta, udp_payload)?;
-            self.shared.note_received(udp_payload.len());
+            self.shared.note_received(meta, udp_payload.len());
             if bth.dest_qp == Qpn::GSI && is_of_management(packet) {
                 self.management.take(meta, packet);
             }
@@ -107,7 +107,7 @@ impl Engine {
             qp.note_migration_bit(&mut self.shared, meta, bth.migrated);
         }
         let peer = qp.link.map_or(link.peer, |link| link.peer);
-        self.shared.note_received(udp_payload.len());
+        self.shared.note_received(meta, udp_payload.len());
         self.shared.peers.get_mut(peer).note_heard(self.shared.now);
         match half {
             Half::Responder if bth.opcode.transport() == Transport::Uc => {
@@ -118,10 +118,13 @@ impl Engine {
                 self.shared.peers.get_mut(peer).note_answered(self.shared.now);
                 qp.handle_response(&mut self.shared, packet)
             }
-            Half::Congestion if qp.id.qp_type == QpType::Uc => {
-                self.shared.pacer.note_congestion(self.shared.now)
+            Half::Congestion => {
+                self.shared.counters.rp_cnp_handled += 1;
+                match qp.id.qp_type {
+                    QpType::Uc => self.shared.pacer.note_congestion(self.shared.now),
+                    _ => self.shared.peers.get_mut(peer).shrink(self.shared.now),
+                }
             }
-            Half::Congestion => self.shared.peers.get_mut(peer).shrink(self.shared.now),
         }
         Ok(())
     }
@@ -145,7 +148,7 @@ impl Engine {
         if !is_of_management(packet) {
             return Err(Drop::BadQkey);
         }
-        self.shared.note_received(udp_payload.len());
+        self.shared.note_received(meta, udp_payload.len());
         if self.management.take(meta, packet) {
             Ok(())
         } else {
@@ -169,7 +172,7 @@ impl Engine {
         }
         check_partition(bth.pkey)?;
         check_datagram_icrc(&mut self.senders, meta, udp_payload)?;
-        self.shared.note_received(udp_payload.len());
+        self.shared.note_received(meta, udp_payload.len());
         let header = network_header(meta, udp_payload.len());
         let count = self.groups.members(meta.dst).map_or(0, <[u32]>::len);
         for index in 0..count {

@@ -242,6 +242,7 @@ fn send_cnp(shared: &mut Shared, batch: &mut TxBatch, link: &Link) -> bool {
     };
     emit(&headers, out, CNP_PAYLOAD_LEN).fill(0);
     note_sent(shared, len);
+    shared.counters.np_cnp_sent += 1;
     true
 }
 

@@ -63,7 +63,7 @@ fn a_newcomer_learns_all_positions_and_checks_several_times_then_once_a_second()
         let next = steward.next_timeout_ns().unwrap();
         delays.push((next - now) / MS);
         now = next;
-        steward.timeout(now);
+        steward.timeout(now, now);
         let echo = echo_round(&actions(&mut steward));
         steward.echo_returned(now, echo);
     }
@@ -73,6 +73,9 @@ fn a_newcomer_learns_all_positions_and_checks_several_times_then_once_a_second()
 #[test]
 fn after_a_leave_a_member_whose_echo_returns_repairs_nothing() {
     let mut steward = settled(true);
+    steward.table_announced(0, [(slice(20), 2), (slice(10), 1)].into_iter());
+    let echo = echo_round(&actions(&mut steward));
+    steward.echo_returned(0, echo);
     steward.member_left(MS, slice(20));
     let next = actions(&mut steward);
     assert_eq!(next.len(), 1);
@@ -86,8 +89,7 @@ fn after_a_leave_the_member_that_was_moved_attaches_a_new_table() {
     let mut steward = settled(true);
     steward.member_joined(0, slice(30));
     steward.member_left(MS, slice(20));
-    let echo = echo_round(&actions(&mut steward));
-    steward.echo_missed(MS, echo);
+    // It was in the last position, so it knows that it was moved.
     let round = probe_round(&actions(&mut steward));
     steward.probe_answered(MS, round, 0, slice(10));
     assert_eq!(
@@ -107,15 +109,14 @@ fn after_a_leave_the_member_that_was_moved_attaches_a_new_table() {
 #[test]
 fn an_echo_that_a_stopped_member_swallows_leads_to_a_repair_in_time() {
     let mut steward = settled(true);
-    steward.timeout(MS);
+    steward.timeout(MS, MS);
     actions(&mut steward);
     assert_eq!(steward.next_timeout_ns(), Some(3 * MS));
-    steward.timeout(3 * MS);
+    steward.timeout(3 * MS, 3 * MS);
     let round = probe_round(&actions(&mut steward));
     // The stopped one (slice 20) does not answer, and is not waited for: its last known place stays.
     steward.probe_answered(3 * MS, round, 1, slice(10));
-    let next = actions(&mut steward);
-    assert_eq!(next[0], Action::AttachTable);
+    assert!(matches!(actions(&mut steward)[..], [Action::SendEcho { .. }]));
     assert_eq!(steward.table().position(slice(10)), Some(1));
     assert_eq!(steward.table().position(slice(20)), Some(0));
 }
@@ -130,7 +131,7 @@ fn when_no_rule_is_attached_one_is_and_the_probes_are_repeated() {
         steward.probe_answered(0, round, position, slice(20));
     }
     assert_eq!(steward.poll_action(), None);
-    steward.timeout(5 * MS);
+    steward.timeout(5 * MS, 5 * MS);
     let next = actions(&mut steward);
     assert_eq!(next[0], Action::AttachTable);
     let second = probe_round(&next);
@@ -158,7 +159,7 @@ fn a_member_that_finds_itself_nowhere_asks_more_positions_next_time() {
     let mut asked = Vec::new();
     let mut now = steward.next_timeout_ns().unwrap();
     while asked.len() < 3 {
-        steward.timeout(now);
+        steward.timeout(now, now);
         asked.extend(
             actions(&mut steward)
                 .into_iter()
@@ -182,7 +183,7 @@ fn repairs_that_do_not_help_are_spaced_out() {
     let mut now = steward.next_timeout_ns().unwrap();
     let mut repairs = Vec::new();
     while now < 3_000 * MS {
-        steward.timeout(now);
+        steward.timeout(now, now);
         for action in actions(&mut steward) {
             match action {
                 Action::SendProbes { round, .. } => {
@@ -231,10 +232,101 @@ fn answers_and_echoes_of_other_rounds_mean_nothing() {
     let mut steward = settled(true);
     steward.echo_missed(0, 1);
     steward.probe_answered(0, 1, 0, slice(10));
-    steward.timeout(MS);
+    steward.timeout(MS, MS);
     let echo = echo_round(&actions(&mut steward));
     steward.echo_missed(MS, echo.wrapping_sub(1));
     steward.echo_returned(MS, echo.wrapping_add(1));
     assert_eq!(actions(&mut steward), []);
     assert!(!steward.is_settled());
+}
+
+#[test]
+fn a_newcomer_that_nobody_has_answered_yet_asks_again_and_leaves_the_table_of_the_others_alone() {
+    let mut steward = Steward::new(slice(10), 0);
+    steward.member_joined(0, slice(20));
+    steward.join(0);
+    let first = probe_round(&actions(&mut steward));
+    // Its own thread and all others want for a processor.
+    for asked in 1..TIMES_ASKED_MAX {
+        let now = u64::from(asked) * 5 * MS;
+        assert_eq!(steward.next_timeout_ns(), Some(now));
+        steward.timeout(now, now);
+        let next = actions(&mut steward);
+        assert!(matches!(next[..], [Action::SendProbes { round, .. }] if round == first));
+    }
+    // Answers to any of them count.
+    steward.probe_answered(16 * MS, first, 0, slice(20));
+    steward.probe_answered(16 * MS, first, 1, slice(10));
+    assert_eq!(actions(&mut steward)[0], Action::AttachTable);
+    assert_eq!(steward.table().position(slice(20)), Some(0));
+    assert_eq!(steward.table().position(slice(10)), Some(1));
+}
+
+#[test]
+fn a_table_is_attached_without_a_member_only_when_that_has_not_answered_several_times() {
+    let mut steward = Steward::new(slice(10), 0);
+    steward.member_joined(0, slice(20));
+    steward.member_joined(0, slice(30));
+    steward.join(0);
+    let round = probe_round(&actions(&mut steward));
+    steward.probe_answered(0, round, 2, slice(10));
+    steward.probe_answered(0, round, 0, slice(20));
+    let mut now = 0;
+    for _ in 1..TIMES_ASKED_MAX {
+        now += 5 * MS;
+        steward.timeout(now, now);
+        assert_eq!(probe_round(&actions(&mut steward)), round);
+    }
+    steward.timeout(now + 5 * MS, now + 5 * MS);
+    assert_eq!(actions(&mut steward)[0], Action::AttachTable);
+    assert_eq!(steward.table().position(slice(30)), None);
+}
+
+#[test]
+fn what_is_known_of_a_member_outlives_a_table_without_it() {
+    let mut steward = settled(true);
+    steward.member_joined(0, slice(30));
+    steward.table_announced(MS, [(slice(20), 0), (slice(10), 1), (slice(30), 2)].into_iter());
+    // A newcomer tells what it knows, which is nothing yet; then somebody takes a place.
+    steward.table_announced(MS, std::iter::empty());
+    assert_eq!(steward.table().position(slice(30)), Some(2));
+    steward.table_announced(MS, [(slice(40), 2)].into_iter());
+    assert_eq!(steward.table().position(slice(20)), Some(0));
+    assert_eq!(steward.table().position(slice(30)), None);
+    assert_eq!(steward.table().position(slice(40)), Some(2));
+}
+
+#[test]
+fn who_had_no_processor_waits_for_what_lies_in_its_socket() {
+    let mut steward = settled(true);
+    steward.timeout(MS, MS);
+    let echo = echo_round(&actions(&mut steward));
+    // It runs again 10 ms later, and has not read yet.
+    steward.timeout(11 * MS, MS);
+    assert_eq!(actions(&mut steward), []);
+    steward.echo_returned(11 * MS, echo);
+    assert!(steward.is_settled());
+}
+
+#[test]
+fn a_repair_that_changes_nothing_is_told_to_nobody() {
+    let mut steward = settled(true);
+    steward.timeout(MS, MS);
+    actions(&mut steward);
+    steward.timeout(3 * MS, 3 * MS);
+    let round = probe_round(&actions(&mut steward));
+    steward.probe_answered(3 * MS, round, 1, slice(10));
+    let next = actions(&mut steward);
+    assert!(matches!(next[..], [Action::SendEcho { .. }]), "{next:?}");
+    // Should the echo be lost again, the table is attached all the same.
+    let at = steward.next_timeout_ns().unwrap();
+    steward.timeout(at, at);
+    let at = steward.next_timeout_ns().unwrap();
+    steward.timeout(at, at);
+    actions(&mut steward);
+    let at = steward.next_timeout_ns().unwrap();
+    steward.timeout(at, at);
+    let round = probe_round(&actions(&mut steward));
+    steward.probe_answered(at, round, 1, slice(10));
+    assert_eq!(actions(&mut steward)[0], Action::AttachTable);
 }

@@ -24,6 +24,9 @@ const EVENTS_A_LOOK_MAX: usize = 64;
 /// A whole train with what goes before it.
 const LINK_BUFFER_BYTES: usize = (1 << 16) + control::ADOPT_HEAD_BYTES;
 
+/// What lies in the own socket is no older than this, also where it is never found empty.
+const BACKLOG_NS: u64 = 20_000_000;
+
 type Sink<'a> = &'a mut dyn FnMut(&RxMeta, &[u8]);
 
 /// What a look at the links found.
@@ -47,6 +50,8 @@ pub(super) struct Member {
     link_buffer: Box<[u8]>,
     probe_buffer: Box<[u8]>,
     has_interface_news: bool,
+    /// When the own socket was last found empty, as far as somebody wanted to know.
+    read_until_ns: u64,
 }
 
 impl Member {
@@ -61,6 +66,7 @@ impl Member {
             link_buffer: vec![0; LINK_BUFFER_BYTES].into_boxed_slice(),
             probe_buffer: vec![0; SLICE_COUNT * PACKET_BYTES].into_boxed_slice(),
             has_interface_news: false,
+            read_until_ns: 0,
         }
     }
 
@@ -79,6 +85,16 @@ impl Member {
     /// Whether the descriptor that watches the interfaces was found readable since the last call.
     pub(super) fn take_interface_news(&mut self) -> bool {
         std::mem::take(&mut self.has_interface_news)
+    }
+
+    /// Whether it matters that the own socket is found empty.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.steward.is_waiting()
+    }
+
+    /// All that had reached the own socket by then has been taken.
+    pub(super) fn has_read_until(&mut self, at_ns: u64) {
+        self.read_until_ns = at_ns;
     }
 
     /// Link up with everybody, and begin to find out how the kernel numbers us.
@@ -152,6 +168,7 @@ impl Member {
         sink: Sink<'_>,
     ) -> Looked {
         let mut looked = Looked::default();
+        let mut is_time = false;
         self.links.look(timeout_ms);
         while looked.events < EVENTS_A_LOOK_MAX {
             let Some(event) = self.links.next_event(&mut self.link_buffer) else {
@@ -185,10 +202,16 @@ impl Member {
                         .send(slice, LinkMessage::Table(&positions).write(&mut out), &[]);
                 }
                 Event::Left(slice) => self.steward.member_left(monotonic_ns(), slice),
-                Event::Timer => self.steward.timeout(monotonic_ns()),
+                // First come the answers that lie here.
+                Event::Timer => is_time = true,
                 Event::Other => self.has_interface_news = true,
                 Event::Noise => {}
             }
+        }
+        if is_time {
+            let now_ns = monotonic_ns();
+            let read_until_ns = self.read_until_ns.max(now_ns.saturating_sub(BACKLOG_NS));
+            self.steward.timeout(now_ns, read_until_ns);
         }
         if looked.events > 0 {
             self.act(socket, transmitter, counters);
