@@ -249,3 +249,51 @@ fn what_does_not_fit_an_id_is_refused_before_anything_happens() {
     id.destroy().expect("destroyed");
     qp.destroy().expect("destroyed");
 }
+
+#[test]
+fn threads_with_channels_of_their_own_connect_at_once() {
+    const CLIENTS: usize = 4;
+    const CONNECTIONS: usize = 25;
+    let (native, _context) = open();
+    let there = native.connection_manager().expect("a channel");
+    let (_listener, to) = listener(&there, CmPortSpace::Tcp);
+    let client = |native: &Native| {
+        let here = native.connection_manager().expect("a channel");
+        for _ in 0..CONNECTIONS {
+            let id = resolved(&here, CmPortSpace::Tcp, to);
+            let (qp, _cq, _pd) = queue_pair(&id.context().expect("its device"), QpType::Rc);
+            id.bind_qp(&qp).expect("bound");
+            id.connect(&ConnectionParameters::default()).expect("asking");
+            next(&here, CmEventKind::Established);
+            id.disconnect().expect("ending");
+            next(&here, CmEventKind::Disconnected);
+        }
+    };
+    std::thread::scope(|threads| {
+        for _ in 0..CLIENTS {
+            threads.spawn(|| client(&native));
+        }
+        let mut connections = std::collections::HashMap::new();
+        let (mut accepted, mut ended) = (0, 0);
+        while ended < CLIENTS * CONNECTIONS {
+            let mut event = there.wait(PATIENCE).expect("waiting").expect("an event");
+            match (event.kind, event.request.take()) {
+                (CmEventKind::ConnectRequest, Some(id)) => {
+                    accepted += 1;
+                    id.set_cookie(accepted);
+                    let end = queue_pair(&id.context().expect("its device"), QpType::Rc);
+                    id.bind_qp(&end.0).expect("bound");
+                    id.accept(None).expect("accepting");
+                    connections.insert(accepted, (id, end));
+                }
+                (CmEventKind::Established, None) => {}
+                (CmEventKind::Disconnected, None) => {
+                    let (id, _end) = connections.remove(&event.cookie).expect("a connection of ours");
+                    id.disconnect().expect("answering");
+                    ended += 1;
+                }
+                other => panic!("{other:?}, status {}", event.status),
+            }
+        }
+    });
+}

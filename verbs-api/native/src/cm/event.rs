@@ -9,7 +9,7 @@ use verbs_sys::convert::ah_attr_from_c;
 use verbs_sys::{ibv_gid, rdma_cm_event, rdma_conn_param, rdma_ud_param};
 
 use super::channel::Channel;
-use super::id::{IdInner, Membership, Part};
+use super::id::{IdInner, IdState, Membership, Part};
 use super::manager::{RawId, Turn};
 use super::{Cm, CmId, transition};
 
@@ -225,64 +225,71 @@ fn follow(
     status: c_int,
     said: &Said,
 ) -> (CmEventKind, c_int) {
-    let mut state = id.lock();
+    use CmEventKind::*;
+    let state = &mut id.lock();
     match kind {
-        CmEventKind::ConnectResponse => {
-            let Some(qp) = &state.qp else {
-                state.part = Part::Replied;
-                return (kind, status);
-            };
-            let ready = transition::bring_up(turn, id.raw, qp, None).and_then(|()| turn.establish(id.raw));
-            match ready {
-                Ok(()) => return (CmEventKind::Established, status),
-                Err(error) => {
-                    transition::fail(qp);
-                    // So that the peer does not wait for it.
-                    let _ = turn.reject(id.raw, &[]);
-                    state.part = Part::Ended;
-                    return (CmEventKind::ConnectError, -error.errno());
-                }
-            }
-        }
-        CmEventKind::Rejected => {
+        ConnectResponse => return replied(turn, id.raw, state, status),
+        MulticastJoin if status == 0 => return joined(state, said),
+        Rejected => {
             if let Some(qp) = &state.qp {
                 transition::fail(qp);
             }
             state.part = Part::Ended;
         }
-        CmEventKind::ConnectError | CmEventKind::Unreachable | CmEventKind::TimewaitExit => {
-            state.part = Part::Ended;
-        }
-        CmEventKind::MulticastJoin if status == 0 => {
-            let Said::Datagram {
-                group,
-                lid,
-                group_cookie,
-                ..
-            } = said
-            else {
-                return (kind, status);
-            };
-            let attached = state.qp.as_ref().map(|qp| qp.attach(group, *lid));
-            let joined = state.groups.iter_mut().find(|joined| {
-                joined.cookie == *group_cookie && matches!(joined.membership, Membership::Asked)
-            });
-            if let Some(joined) = joined {
-                joined.membership = match attached {
-                    Some(Ok(())) => Membership::Attached {
-                        group: *group,
-                        lid: *lid,
-                    },
-                    Some(Err(_)) | None => Membership::Without,
-                };
-            }
-            if let Some(Err(error)) = attached {
-                return (CmEventKind::MulticastError, -error.errno());
-            }
-        }
-        _ => {}
+        ConnectError | Unreachable | TimewaitExit => state.part = Part::Ended,
+        AddrResolved | AddrError | RouteResolved | RouteError | ConnectRequest | Established
+        | Disconnected | DeviceRemoval | MulticastJoin | MulticastError | AddrChange | AddrInfoResolved
+        | AddrInfoError | User => {}
     }
     (kind, status)
+}
+
+/// The peer has replied to our request.
+fn replied(turn: &Turn<'_>, id: RawId, state: &mut IdState, status: c_int) -> (CmEventKind, c_int) {
+    let Some(qp) = &state.qp else {
+        state.part = Part::Replied;
+        return (CmEventKind::ConnectResponse, status);
+    };
+    match transition::bring_up(turn, id, qp, None).and_then(|()| turn.establish(id)) {
+        Ok(()) => (CmEventKind::Established, status),
+        Err(error) => {
+            transition::fail(qp);
+            // So that the peer does not wait for it.
+            let _ = turn.reject(id, &[]);
+            state.part = Part::Ended;
+            (CmEventKind::ConnectError, -error.errno())
+        }
+    }
+}
+
+/// A group is there: the queue pair is let in.
+fn joined(state: &mut IdState, said: &Said) -> (CmEventKind, c_int) {
+    let Said::Datagram {
+        group,
+        lid,
+        group_cookie,
+        ..
+    } = said
+    else {
+        return (CmEventKind::MulticastJoin, 0);
+    };
+    let attached = state.qp.as_ref().map(|qp| qp.attach(group, *lid));
+    let mut groups = state.groups.iter_mut();
+    let asked =
+        groups.find(|asked| asked.cookie == *group_cookie && matches!(asked.membership, Membership::Asked));
+    if let Some(asked) = asked {
+        asked.membership = match attached {
+            Some(Ok(())) => Membership::Attached {
+                group: *group,
+                lid: *lid,
+            },
+            Some(Err(_)) | None => Membership::Without,
+        };
+    }
+    match attached {
+        Some(Err(error)) => (CmEventKind::MulticastError, -error.errno()),
+        Some(Ok(())) | None => (CmEventKind::MulticastJoin, 0),
+    }
 }
 
 fn event_of(
