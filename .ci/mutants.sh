@@ -9,7 +9,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 shard=${1:-0/50}
 out=${CARGO_TARGET_DIR:-target}/mutants
 mkdir -p "$out"
-cargo mutants --package softroce-engine --shard "$shard" --sharding round-robin --output "$out" --no-times
+# Its own first run would be of the engine's tests, and not of the judge.
+cargo test -p conformance --test conformance -- sim:: || exit 1
+cargo mutants --package softroce-engine --baseline skip --timeout 90 --shard "$shard" --sharding round-robin --output "$out" --no-times
 case $? in
   0|2|3) ;; # All noticed; some survived; some do not end.
   *) exit 1;;

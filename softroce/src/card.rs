@@ -7,7 +7,7 @@ use softroce_engine::{
     Acks, CompletionJudge, Config, Counters, CqId, Engine, EngineEvent, SrqId, Time, TxBatch,
 };
 use softroce_faults::{Event, Work};
-use verbs_api::{EventKind, EventSource, Gid, PortState, QpAttr, QpState};
+use verbs_api::{CmEventKind, EventKind, EventSource, Gid, PortState, QpAttr, QpState};
 
 use crate::cm::card::CmCard;
 use crate::cq::CqShared;
@@ -278,7 +278,11 @@ impl Card {
         if let Some(state) = self.forced_state {
             port.state = state;
         }
+        let had_address = !self.engine.gid_table().is_empty();
         self.engine.set_port(port);
+        if had_address && self.engine.gid_table().is_empty() {
+            self.tell_ids(CmEventKind::AddrChange);
+        }
         while let Some((event, qpns)) = self.fabric.disturbance() {
             self.disturb(now, event, |qpn| qpns.contains(qpn.into()));
         }
@@ -300,6 +304,7 @@ impl Card {
         }
         if event == Event::DeviceFatal {
             self.listeners.deliver_device_fatal();
+            self.tell_ids(CmEventKind::DeviceRemoval);
         }
     }
 

@@ -94,6 +94,12 @@ impl Cm {
             channel: Arc::new(channel),
         })
     }
+
+    /// Make the descriptor readable although nothing waits, until an event is taken: whoever sleeps on it looks. For a channel
+    /// that is about to go.
+    pub fn wake(&self) {
+        self.channel.wake();
+    }
 }
 
 impl ConnectionManager for Cm {

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use softroce::Cm;
+use softroce::faults::Rules;
 use verbs_api::{
     CmEventKind as K, CmId as _, CmPortSpace, ConnectionManager, ConnectionParameters, Gid, Object, QpState,
     QpType, QueuePair,
@@ -360,6 +361,59 @@ fn the_end_of_an_id_is_the_end_of_its_connection() {
     let (_a, _b) = connect(&client, &server, at(address, 7481));
 }
 
+/// As rdma_get_cm_event(3) has it: who is bound to the device is told; who is on all addresses is bound to none.
+#[test]
+fn ids_of_a_device_hear_of_its_removal_and_of_the_loss_of_its_address() {
+    for (what, kind) in [("device-fatal", K::DeviceRemoval), ("gids-gone", K::AddrChange)] {
+        let address = fresh_address();
+        let (server, client) = (Side::that_may_fail(address), Side::on(address));
+        let listener = server.listen(at(address, 7483));
+        listener.set_cookie(1);
+        let everywhere = server.listen("0.0.0.0:7484".parse().unwrap());
+        everywhere.set_cookie(2);
+        let (a, b) = connect(&client, &server, at(address, 7483));
+        b.id.set_cookie(3);
+        let resolved = server.id();
+        resolved.set_cookie(4);
+        let resolved = server.resolve(resolved, at(address, 1));
+        let bound = server.id();
+        bound.set_cookie(5);
+        bound.bind_addr(at(address, 0)).unwrap();
+        let idle = server.id();
+        idle.set_cookie(6);
+        let gone = server.id();
+        gone.bind_addr(at(address, 0)).unwrap();
+        gone.destroy().unwrap();
+
+        let rules = format!("[[event]]\nat = \"0s\"\ndo = \"{what}\"\n");
+        server
+            .provider
+            .set_faults(Some(Rules::parse(&rules).unwrap()))
+            .unwrap();
+        let mut told: Vec<_> = (0..4)
+            .map(|_| {
+                let event = server.expect(kind);
+                assert_eq!(event.status, 0);
+                event.cookie
+            })
+            .collect();
+        told.sort_unstable();
+        assert_eq!(told, [1, 3, 4, 5]);
+        assert!(server.cm.wait(Some(Duration::ZERO)).unwrap().is_none());
+        assert!(client.cm.wait(Some(Duration::ZERO)).unwrap().is_none());
+        if kind == K::DeviceRemoval {
+            // EIO.
+            assert_eq!(b.qp.state().unwrap_err().errno(), 5);
+        }
+        // All of them can be put away, and the port is free.
+        for id in [listener, everywhere, resolved, bound, idle] {
+            id.destroy().unwrap();
+        }
+        drop((a, b));
+        server.listen(at(address, 7483));
+    }
+}
+
 /// Tells this program to be a server process at this address.
 const SERVER_VARIABLE: &str = "SOFTROCE_TEST_CM_SERVER";
 
@@ -465,6 +519,52 @@ fn threads_that_name_one_id_at_once_leave_no_port_taken() {
         id.destroy().unwrap();
         for port in ports.clone() {
             side.id().bind_addr(at(address, port)).unwrap();
+        }
+    }
+}
+
+/// How many of so many threads that make a call at once have success.
+fn at_once<R: Send>(call: impl Fn() -> verbs_api::Result<R> + Sync) -> usize {
+    const THREADS: usize = 4;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| call().is_ok())).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .filter(|done| *done)
+            .count()
+    })
+}
+
+/// Two threads asked for a connection each, and one of them was nobody's.
+#[test]
+fn of_threads_that_call_one_id_at_once_one_has_its_way() {
+    let address = fresh_address();
+    let (server, client) = (Side::on(address), Side::on(address));
+    let _listener = server.listen(at(address, 7485));
+    for _ in 0..20 {
+        let id = client.id();
+        assert_eq!(
+            at_once(|| id.resolve_addr(None, at(address, 7485), Duration::ZERO)),
+            1
+        );
+        client.expect(K::AddrResolved);
+        assert_eq!(at_once(|| id.resolve_route(Duration::ZERO)), 1);
+        client.expect(K::RouteResolved);
+        let a = End::new(id);
+        assert_eq!(at_once(|| a.id.connect(&offer(&[]))), 1);
+        let b = End::new(server.expect(K::ConnectRequest).request.take().unwrap());
+        assert_eq!(at_once(|| b.id.accept(None)), 1);
+        client.expect(K::Established);
+        server.expect(K::Established);
+        assert!(at_once(|| a.id.disconnect()) > 0);
+        server.expect(K::Disconnected);
+        assert!(at_once(|| b.id.disconnect()) > 0);
+        client.expect(K::Disconnected);
+        a.id.destroy().unwrap();
+        b.id.destroy().unwrap();
+        for side in [&server, &client] {
+            assert!(side.cm.wait(Some(Duration::ZERO)).unwrap().is_none());
         }
     }
 }

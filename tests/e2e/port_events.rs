@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use e2e::bed::needs_program;
 use e2e::case::ensure;
+use e2e::process::Running;
 use e2e::{Bed, Case, Outcome, Stop, softroce};
 use softroce::{Context, Options, Softroce};
 use verbs_api::{CompletionQueue as _, Context as _, CqInit, EventKind, EventSource, PortState, Provider};
@@ -24,6 +25,10 @@ pub fn cases() -> Vec<Case> {
             || watch(Program::Polls),
         ),
         Case::new("ibv asyncwatch shows the events of the port", asyncwatch),
+        Case::new(
+            "softroce says which running programs it told something",
+            who_was_told,
+        ),
     ]
 }
 
@@ -121,20 +126,63 @@ fn asyncwatch() -> Outcome {
         // Its output goes to a pipe, line by line all the same.
         .args(["stdbuf", "-oL", "ibv_asyncwatch"])
         .start()?;
-    let printed = |wanted: &str| {
-        let deadline = Instant::now() + PATIENCE;
-        while !watching.stdout().contains(wanted) {
-            if Instant::now() > deadline {
-                return Err(Stop::fail(format!("no `{wanted}`: {}", watching.report())));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
-    };
-    printed("async event FD")?;
+    prints(&watching, "async event FD")?;
     let link = |how: &str| bed.here.set_up(&["ip", "link", "set", "wire0", how]);
     link("down")?;
-    printed("IBV_EVENT_PORT_ERR")?;
+    prints(&watching, "IBV_EVENT_PORT_ERR")?;
     link("up")?;
-    printed("IBV_EVENT_PORT_ACTIVE")
+    prints(&watching, "IBV_EVENT_PORT_ACTIVE")
+}
+
+fn who_was_told() -> Outcome {
+    needs_program("ibv_asyncwatch", "ibverbs-utils")?;
+    let bed = Bed::loopback()?;
+    let start = || -> Result<_, Stop> {
+        let watching = bed
+            .program(&bed.here, [softroce()?])
+            .args(["run", "--", "stdbuf", "-oL", "ibv_asyncwatch"])
+            .start()?;
+        prints(&watching, "async event FD")?;
+        Ok(watching)
+    };
+    let (one, two) = (start()?, start()?);
+    let tell = |words: &[&str]| {
+        let told = bed
+            .program(&bed.here, [softroce()?])
+            .args(words)
+            .finish(PATIENCE)?;
+        told.succeeded()?;
+        Ok::<_, Stop>(told)
+    };
+    // Without `--run` all of them are meant; this changes nothing.
+    let all = tell(&["faults", "show"])?;
+    for run in [&one, &two] {
+        let line = format!("softroce: run {}: ibv_asyncwatch (process ", run.pid());
+        ensure(all.stderr.contains(&line), || format!("no `{line}`: {all}"))?;
+    }
+    let only = tell(&["port", "down", "--run", &one.pid().to_string(), "--json"])?;
+    let value: serde_json::Value = serde_json::from_str(&only.stdout).map_err(Stop::fail)?;
+    let told = value["told"].as_array().cloned().unwrap_or_default();
+    ensure(
+        told.len() == 1
+            && told[0]["run"] == one.pid()
+            && told[0]["program"] == "ibv_asyncwatch"
+            && told[0]["device"] == "softroce0"
+            && told[0]["error"].is_null(),
+        || only.to_string(),
+    )?;
+    prints(&one, "IBV_EVENT_PORT_ERR")?;
+    ensure(!two.stdout().contains("IBV_EVENT_PORT_ERR"), || two.report())
+}
+
+/// Waits until a program has printed some words.
+fn prints(program: &Running, wanted: &str) -> Outcome {
+    let deadline = Instant::now() + PATIENCE;
+    while !program.stdout().contains(wanted) {
+        ensure(Instant::now() < deadline, || {
+            format!("no `{wanted}`: {}", program.report())
+        })?;
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }

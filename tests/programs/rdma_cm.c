@@ -2,13 +2,16 @@
  * libraries that are opened while a program runs, and children of fork. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +67,106 @@ static void pass(struct rdma_event_channel *channel, enum rdma_cm_event_type typ
 	WORKS(rdma_ack_cm_event(expect(channel, type, 0)));
 }
 
+/* Every call with something that is no id. */
+static void no_id(struct rdma_cm_id *wrong, struct rdma_event_channel *channel)
+{
+	int (*write_event)(struct rdma_cm_id *, int, int, uint64_t) = dlsym(RTLD_DEFAULT, "rdma_write_cm_event");
+	int (*resolve)(struct rdma_cm_id *, const char *, const char *, const struct rdma_addrinfo *) =
+		dlsym(RTLD_DEFAULT, "rdma_resolve_addrinfo");
+	int (*query)(struct rdma_cm_id *, struct rdma_addrinfo **) = dlsym(RTLD_DEFAULT, "rdma_query_addrinfo");
+	struct sockaddr_in here = at("127.0.0.1", 0);
+	struct rdma_cm_join_mc_attr_ex group = {.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS, .addr = ADDRESS(here)};
+	struct rdma_conn_param param = {.qp_num = 7};
+	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC};
+	struct ibv_qp_init_attr_ex init_ex = {.qp_type = IBV_QPT_RC};
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 1, .max_sge = 1}};
+	struct ibv_srq_init_attr_ex srq_ex = {.attr = {.max_wr = 1, .max_sge = 1}};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT};
+	struct ibv_ece ece = {0};
+	struct rdma_addrinfo *found;
+	struct rdma_cm_id *request;
+	uint8_t byte = 0;
+	int mask;
+
+	FAILS(EINVAL, rdma_bind_addr(wrong, ADDRESS(here)));
+	FAILS(EINVAL, rdma_listen(wrong, 1));
+	FAILS(EINVAL, rdma_resolve_addr(wrong, NULL, ADDRESS(here), 1));
+	FAILS(EINVAL, rdma_resolve_route(wrong, 1));
+	FAILS(EINVAL, resolve(wrong, "127.0.0.1", "1", NULL));
+	FAILS(EINVAL, query(wrong, &found));
+	FAILS(EINVAL, rdma_connect(wrong, NULL));
+	FAILS(EINVAL, rdma_connect(wrong, &param));
+	FAILS(EINVAL, rdma_accept(wrong, NULL));
+	FAILS(EINVAL, rdma_accept(wrong, &param));
+	FAILS(EINVAL, rdma_establish(wrong));
+	FAILS(EINVAL, rdma_reject(wrong, "no", 2));
+	FAILS(EINVAL, rdma_reject_ece(wrong, "no", 2));
+	FAILS(EINVAL, rdma_notify(wrong, IBV_EVENT_COMM_EST));
+	FAILS(EINVAL, rdma_disconnect(wrong));
+	FAILS(EINVAL, rdma_init_qp_attr(wrong, &attr, &mask));
+	FAILS(EINVAL, rdma_create_qp(wrong, NULL, &init));
+	FAILS(EINVAL, rdma_create_qp_ex(wrong, &init_ex));
+	FAILS(EINVAL, rdma_create_srq(wrong, NULL, &srq));
+	FAILS(EINVAL, rdma_create_srq_ex(wrong, &srq_ex));
+	FAILS(EINVAL, rdma_get_request(wrong, &request));
+	FAILS(EINVAL, rdma_migrate_id(wrong, channel));
+	FAILS(EINVAL, rdma_migrate_id(wrong, NULL));
+	FAILS(EINVAL, rdma_join_multicast(wrong, ADDRESS(here), NULL));
+	FAILS(EINVAL, rdma_join_multicast_ex(wrong, &group, NULL));
+	FAILS(EINVAL, rdma_leave_multicast(wrong, ADDRESS(here)));
+	FAILS(EINVAL, rdma_set_option(wrong, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &byte, 1));
+	FAILS(EINVAL, rdma_set_local_ece(wrong, &ece));
+	FAILS(EINVAL, rdma_get_remote_ece(wrong, &ece));
+	FAILS(EINVAL, write_event(wrong, 18, 0, 0));
+	FAILS(EINVAL, rdma_destroy_id(wrong));
+	CHECK(!rdma_get_src_port(wrong) && !rdma_get_dst_port(wrong), "what is no id has no port");
+	rdma_destroy_qp(wrong);
+	rdma_destroy_srq(wrong);
+	rdma_destroy_ep(wrong);
+}
+
+/* InfiniBand's own addresses, wherever addresses are taken. */
+static void addresses_of_infiniband(void)
+{
+	enum { OF_INFINIBAND = 27 };
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct sockaddr_storage other = {.ss_family = OF_INFINIBAND};
+	struct sockaddr_in here = at("127.0.0.1", 0), group = at("239.1.2.3", 0);
+	struct rdma_cm_join_mc_attr_ex join = {.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS, .addr = ADDRESS(other)};
+	struct rdma_addrinfo *found, hints = {.ai_port_space = RDMA_PS_TCP, .ai_dst_addr = ADDRESS(other),
+					      .ai_dst_len = sizeof other};
+	struct rdma_cm_id *id, *endpoint = (void *)1;
+
+	WORKS(rdma_create_id(channel, &id, NULL, RDMA_PS_UDP));
+	FAILS(EAFNOSUPPORT, rdma_bind_addr(id, ADDRESS(other)));
+	FAILS(EAFNOSUPPORT, rdma_resolve_addr(id, NULL, ADDRESS(other), 100));
+	FAILS(EAFNOSUPPORT, rdma_resolve_addr(id, ADDRESS(other), ADDRESS(here), 100));
+	WORKS(rdma_bind_addr(id, ADDRESS(here)));
+	FAILS(EAFNOSUPPORT, rdma_join_multicast(id, ADDRESS(other), NULL));
+	FAILS(EAFNOSUPPORT, rdma_join_multicast_ex(id, &join, NULL));
+	FAILS(EAFNOSUPPORT, rdma_leave_multicast(id, ADDRESS(other)));
+	WORKS(rdma_join_multicast(id, ADDRESS(group), NULL));
+	pass(channel, RDMA_CM_EVENT_MULTICAST_JOIN);
+	WORKS(rdma_destroy_id(id));
+
+	FAILS(EAFNOSUPPORT, rdma_getaddrinfo(NULL, NULL, &hints, &found));
+	hints.ai_dst_addr = NULL, hints.ai_src_addr = ADDRESS(other), hints.ai_flags = RAI_PASSIVE;
+	FAILS(EAFNOSUPPORT, rdma_getaddrinfo(NULL, NULL, &hints, &found));
+	FAILS(EAFNOSUPPORT, rdma_getaddrinfo("127.0.0.1", "1", &hints, &found));
+	hints.ai_src_addr = NULL, hints.ai_family = OF_INFINIBAND, hints.ai_flags = RAI_FAMILY;
+	CHECK(rdma_getaddrinfo("127.0.0.1", "1", &hints, &found) == EAI_FAMILY, "the family of the hints");
+	struct rdma_addrinfo of_infiniband[] = {
+		{.ai_port_space = RDMA_PS_TCP, .ai_dst_addr = ADDRESS(other), .ai_qp_type = IBV_QPT_RC},
+		{.ai_port_space = RDMA_PS_TCP, .ai_src_addr = ADDRESS(other), .ai_dst_addr = ADDRESS(here)},
+		{.ai_port_space = RDMA_PS_TCP, .ai_src_addr = ADDRESS(other), .ai_flags = RAI_PASSIVE},
+		{.ai_port_space = RDMA_PS_TCP, .ai_family = OF_INFINIBAND, .ai_dst_addr = ADDRESS(here)},
+	};
+	for (int i = 0; i < 4; i++)
+		FAILS(EAFNOSUPPORT, rdma_create_ep(&endpoint, &of_infiniband[i], NULL, NULL));
+	CHECK(endpoint == (void *)1, "a failed call leaves the place for its result alone");
+	rdma_destroy_event_channel(channel);
+}
+
 static void wrong_arguments(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
@@ -78,23 +181,10 @@ static void wrong_arguments(void)
 	WORKS(rdma_create_id(channel, &dead, NULL, RDMA_PS_TCP));
 	WORKS(rdma_destroy_id(dead));
 	WORKS(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
-	struct rdma_cm_id *wrong[] = {NULL, (void *)0x1235, dead == id ? NULL : dead};
-	for (int i = 0; i < 3; i++) {
-		FAILS(EINVAL, rdma_bind_addr(wrong[i], ADDRESS(here)));
-		FAILS(EINVAL, rdma_listen(wrong[i], 1));
-		FAILS(EINVAL, rdma_connect(wrong[i], NULL));
-		FAILS(EINVAL, rdma_accept(wrong[i], NULL));
-		FAILS(EINVAL, rdma_disconnect(wrong[i]));
-		FAILS(EINVAL, rdma_resolve_route(wrong[i], 1));
-		FAILS(EINVAL, rdma_migrate_id(wrong[i], channel));
-		FAILS(EINVAL, rdma_join_multicast(wrong[i], ADDRESS(here), NULL));
-		FAILS(EINVAL, rdma_destroy_id(wrong[i]));
-		rdma_destroy_qp(wrong[i]);
-		rdma_destroy_ep(wrong[i]);
-	}
+	struct rdma_cm_id *wrong[] = {NULL, (void *)0x1235, (void *)channel, dead == id ? NULL : dead};
+	for (int i = 0; i < 4; i++)
+		no_id(wrong[i], channel);
 	FAILS(EINVAL, rdma_bind_addr(id, NULL));
-	other.ss_family = 27; /* AF_IB */
-	FAILS(EOPNOTSUPP, rdma_bind_addr(id, ADDRESS(other)));
 	other.ss_family = AF_UNIX;
 	FAILS(EINVAL, rdma_bind_addr(id, ADDRESS(other)));
 	FAILS(EINVAL, rdma_resolve_addr(id, NULL, NULL, 100));
@@ -107,6 +197,9 @@ static void wrong_arguments(void)
 	FAILS(ENOSYS, rdma_set_option(id, RDMA_OPTION_ID, 99, &mask, 4));
 	FAILS(EINVAL, rdma_get_cm_event(NULL, &event));
 	FAILS(EINVAL, rdma_get_cm_event(channel, NULL));
+	FAILS(EINVAL, rdma_get_cm_event((void *)id, &event));
+	FAILS(EINVAL, rdma_create_id((void *)id, &dead, NULL, RDMA_PS_TCP));
+	FAILS(EINVAL, rdma_migrate_id(id, (void *)id));
 	FAILS(EINVAL, rdma_ack_cm_event(NULL));
 	FAILS(EINVAL, rdma_ack_cm_event((void *)channel));
 	FAILS(EINVAL, rdma_getaddrinfo(NULL, NULL, NULL, NULL));
@@ -312,6 +405,128 @@ static void destroyed_elsewhere(void)
 	rdma_destroy_event_channel(busy_channel);
 }
 
+static struct sockaddr_in listens;
+static volatile int ready_threads;
+
+static int descriptors(void)
+{
+	int count = 0;
+	DIR *all = opendir("/proc/self/fd");
+	while (readdir(all))
+		count++;
+	closedir(all);
+	return count;
+}
+
+/* Whatever comes of it, it comes back. */
+static void *call_at_random(void *argument)
+{
+	struct rdma_cm_id *id = argument;
+	struct sockaddr_in own = at("127.0.0.1", 7997);
+	struct rdma_conn_param param = {.qp_num = 7};
+	unsigned seed = __sync_add_and_fetch(&ready_threads, 1);
+	for (int i = 0; i < 40; i++) {
+		errno = 0;
+		switch (rand_r(&seed) % 10) {
+		case 0: rdma_bind_addr(id, ADDRESS(own)); break;
+		case 1:
+		case 2: rdma_resolve_addr(id, NULL, ADDRESS(listens), 100); break;
+		case 3:
+		case 4: rdma_resolve_route(id, 100); break;
+		case 5:
+		case 6: rdma_connect(id, &param); break;
+		case 7: rdma_disconnect(id); break;
+		case 8: rdma_accept(id, NULL); break;
+		case 9: rdma_migrate_id(id, i % 4 ? busy_channel : NULL); break;
+		}
+		CHECK(rdma_get_src_port(id) != 1, "a port of somewhere else");
+	}
+	return NULL;
+}
+
+static void *take_events_and_requests(void *unused)
+{
+	struct rdma_cm_event *event;
+	struct pollfd waiting = {.fd = busy_channel->fd, .events = POLLIN};
+	while (!is_over) {
+		if (poll(&waiting, 1, 20) != 1 || rdma_get_cm_event(busy_channel, &event))
+			continue;
+		struct rdma_cm_id *request = event->event == RDMA_CM_EVENT_CONNECT_REQUEST ? event->id : NULL;
+		WORKS(rdma_ack_cm_event(event));
+		if (request)
+			WORKS(rdma_destroy_id(request));
+	}
+	return unused;
+}
+
+/* Several threads make calls on one id, and in the middle of that it ends: nobody crashes or waits for ever, and neither
+ * port nor descriptor is lost. */
+static void threads_on_one_id(void)
+{
+	enum { THREADS = 3, ROUNDS = 40 };
+	pthread_t loop, threads[THREADS];
+	struct rdma_cm_id *listener;
+	is_over = 0;
+	busy_channel = rdma_create_event_channel();
+	WORKS(fcntl(busy_channel->fd, F_SETFL, O_NONBLOCK));
+	WORKS(pthread_create(&loop, NULL, take_events_and_requests, NULL));
+	listens = at("127.0.0.1", 0);
+	WORKS(rdma_create_id(busy_channel, &listener, NULL, RDMA_PS_TCP));
+	WORKS(rdma_bind_addr(listener, ADDRESS(listens)));
+	WORKS(rdma_listen(listener, 64));
+	listens.sin_port = rdma_get_src_port(listener);
+	int before = descriptors();
+	for (int round = 0; round < ROUNDS; round++) {
+		struct sockaddr_in own = at("127.0.0.1", 7997);
+		struct rdma_cm_id *id, *next;
+		/* A few of them synchronous: their calls wait. */
+		WORKS(rdma_create_id(round % 10 ? busy_channel : NULL, &id, NULL, RDMA_PS_TCP));
+		ready_threads = 10 * round;
+		for (int i = 0; i < THREADS; i++)
+			WORKS(pthread_create(&threads[i], NULL, call_at_random, id));
+		while (ready_threads < 10 * round + THREADS)
+			sched_yield();
+		usleep(round * 50);
+		WORKS(rdma_destroy_id(id));
+		for (int i = 0; i < THREADS; i++)
+			WORKS(pthread_join(threads[i], NULL));
+		WORKS(rdma_create_id(busy_channel, &next, NULL, RDMA_PS_TCP));
+		WORKS(rdma_bind_addr(next, ADDRESS(own)));
+		WORKS(rdma_destroy_id(next));
+	}
+	CHECK(descriptors() == before, "%d descriptors are %d now", before, descriptors());
+	WORKS(rdma_destroy_id(listener));
+	is_over = 1;
+	WORKS(pthread_join(loop, NULL));
+	rdma_destroy_event_channel(busy_channel);
+}
+
+static void *make_and_destroy(void *argument)
+{
+	for (int i = 0; i < 50; i++) {
+		struct ibv_qp_init_attr init = queue_pair();
+		if (rdma_create_qp(argument, NULL, &init) == 0 || i % 3 == 0)
+			rdma_destroy_qp(argument);
+	}
+	return NULL;
+}
+
+static void queue_pairs_of_threads(void)
+{
+	pthread_t threads[3];
+	struct pair pair = facing();
+	int before = descriptors();
+	for (int i = 0; i < 3; i++)
+		WORKS(pthread_create(&threads[i], NULL, make_and_destroy, pair.client));
+	for (int i = 0; i < 3; i++)
+		WORKS(pthread_join(threads[i], NULL));
+	if (pair.client->qp)
+		rdma_destroy_qp(pair.client);
+	CHECK(!pair.client->send_cq && !pair.client->recv_cq_channel, "no queue is left");
+	CHECK(descriptors() == before, "no channel is lost");
+	part(&pair);
+}
+
 static void libraries(void)
 {
 	for (int i = 0; i < 2; i++) {
@@ -360,10 +575,13 @@ static void children(void)
 int main(void)
 {
 	wrong_arguments();
+	addresses_of_infiniband();
 	addresses();
 	connections();
 	rejections();
 	destroyed_elsewhere();
+	threads_on_one_id();
+	queue_pairs_of_threads();
 	libraries();
 	children();
 	puts("all is well");

@@ -146,6 +146,38 @@ static void refusals(int pipe_end)
     CHECK(rclose(socket) == 0);
 }
 
+/* One thread, and nobody else, has both ends. */
+static void with_itself(const char *ip)
+{
+    struct sockaddr_in address = address_of(ip), from;
+    socklen_t length = sizeof address;
+    char bytes[8];
+    address.sin_port = 0;
+    int one = rsocket(AF_INET, SOCK_DGRAM, 0), two = rsocket(AF_INET, SOCK_DGRAM, 0);
+    CHECK(rbind(two, (struct sockaddr *)&address, sizeof address) == 0);
+    CHECK(rgetsockname(two, (struct sockaddr *)&address, &length) == 0 && address.sin_port != 0);
+    CHECK(rsendto(one, "there", 5, 0, (struct sockaddr *)&address, sizeof address) == 5);
+    length = sizeof from;
+    CHECK(rrecvfrom(two, bytes, sizeof bytes, 0, (struct sockaddr *)&from, &length) == 5);
+    CHECK(rsendto(two, "back", 4, 0, (struct sockaddr *)&from, sizeof from) == 4);
+    CHECK(rrecv(one, bytes, sizeof bytes, 0) == 4 && memcmp(bytes, "back", 4) == 0);
+    CHECK(rclose(one) == 0 && rclose(two) == 0);
+
+    int listener = rsocket(AF_INET, SOCK_STREAM, 0), client = rsocket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    address.sin_port = 0;
+    CHECK(rbind(listener, (struct sockaddr *)&address, sizeof address) == 0 && rlisten(listener, 1) == 0);
+    length = sizeof address;
+    CHECK(rgetsockname(listener, (struct sockaddr *)&address, &length) == 0);
+    REFUSED(rconnect(client, (struct sockaddr *)&address, sizeof address), EINPROGRESS);
+    int server = raccept(listener, NULL, NULL);
+    CHECK(server >= 0);
+    struct pollfd entry = {.fd = client, .events = POLLOUT};
+    CHECK(rpoll(&entry, 1, 20000) == 1 && entry.revents == POLLOUT);
+    CHECK(rsend(client, "hello", 5, 0) == 5);
+    expect(server, "hello");
+    CHECK(rclose(client) == 0 && rclose(server) == 0 && rclose(listener) == 0);
+}
+
 static void waiting(int socket, int pipe[2])
 {
     struct pollfd list[3] = {
@@ -290,6 +322,7 @@ int main(int count, char **arguments)
     CHECK(pipe(both) == 0);
     options();
     refusals(both[0]);
+    with_itself(arguments[1]);
     int socket = connect_to(arguments[1]);
     waiting(socket, both);
     lists(socket);

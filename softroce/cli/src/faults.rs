@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
+use serde_json::{Value, json};
 use softroce::faults::{self, Rules};
-use softroce::journal::ask::{self, Answer, Question};
+use softroce::journal::ask::{Answer, Question};
 
-use crate::run::session;
+use crate::running::Running;
 use crate::{input, output};
 
 /// Fault rules: look over a file of them, and change those of programs under `softroce run` while they run.
@@ -33,29 +34,20 @@ enum What {
         /// The file
         file: PathBuf,
         #[command(flatten)]
-        run: OfRun,
+        running: Running,
     },
     /// Have running programs go by no rules any more
     Clear {
         #[command(flatten)]
-        run: OfRun,
+        running: Running,
     },
     /// Show what the rules of running programs have done so far
     Show {
         #[command(flatten)]
-        run: OfRun,
+        running: Running,
     },
 }
 
-#[derive(Args, Debug)]
-struct OfRun {
-    /// Only of programs of the `softroce run` with this process number
-    #[arg(long, value_name = "PID")]
-    run: Option<u32>,
-}
-
-/// How long processes have to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest text that can be sent to a program that runs, bytes.
 const SENT_BYTES_MAX: usize = 50_000;
 /// Exit status for a file that is wrong.
@@ -65,8 +57,8 @@ impl Faults {
     /// Do it.
     pub fn run(self) -> Result<ExitCode> {
         match self.what {
-            What::Check { files } => check(&files),
-            What::Load { file, run } => {
+            What::Check { files } => return check(&files),
+            What::Load { file, running } => {
                 let text = read(&file)?;
                 if text.len() > SENT_BYTES_MAX {
                     bail!(
@@ -77,20 +69,40 @@ impl Faults {
                 }
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let number = since.as_nanos() as u64;
-                tell(&run, &Question::LoadFaults { number, text }, |_| Ok(()))
+                running.tell(
+                    &Question::LoadFaults { number, text },
+                    |_| Ok(()),
+                    |_| Value::Null,
+                )?;
             }
-            What::Clear { run } => tell(&run, &Question::ClearFaults, |_| Ok(())),
-            What::Show { run } => tell(&run, &Question::ShowFaults, |answer| {
-                output::line(format_args!("{:>12} {:>12}  rule", "matched", "hit"))?;
-                for line in &answer.lines {
-                    let mut fields = line.splitn(3, '\t');
-                    let mut next = || fields.next().unwrap_or_default();
-                    output::line(format_args!("{:>12} {:>12}  {}", next(), next(), next()))?;
-                }
-                Ok(())
-            }),
+            What::Clear { running } => running.tell(&Question::ClearFaults, |_| Ok(()), |_| Value::Null)?,
+            What::Show { running } => running.tell(&Question::ShowFaults, print_rules, rules_as_json)?,
         }
+        Ok(ExitCode::SUCCESS)
     }
+}
+
+/// A rule of a device's answer: how often it matched and hit, and what it is called.
+fn rules(answer: &Answer) -> impl Iterator<Item = [&str; 3]> {
+    answer.lines.iter().map(|line| {
+        let mut fields = line.splitn(3, '\t');
+        std::array::from_fn(|_| fields.next().unwrap_or_default())
+    })
+}
+
+fn print_rules(answer: &Answer) -> Result<()> {
+    output::line(format_args!("{:>12} {:>12}  rule", "matched", "hit"))?;
+    for [matched, hit, name] in rules(answer) {
+        output::line(format_args!("{matched:>12} {hit:>12}  {name}"))?;
+    }
+    Ok(())
+}
+
+fn rules_as_json(answer: &Answer) -> Value {
+    let number = |text: &str| text.parse::<u64>().ok();
+    rules(answer)
+        .map(|[matched, hit, name]| json!({ "matched": number(matched), "hit": number(hit), "rule": name }))
+        .collect()
 }
 
 /// The text of a file of rules, if it is one.
@@ -125,30 +137,6 @@ fn check(files: &[PathBuf]) -> Result<ExitCode> {
         }
     }
     Ok(status)
-}
-
-/// Tell running programs, and show who heard.
-fn tell(of: &OfRun, question: &Question, show: impl Fn(&Answer) -> Result<()>) -> Result<ExitCode> {
-    let mut count = 0;
-    for directory in session::all() {
-        let is_meant = of.run.is_none_or(|run| directory.ends_with(format!("run-{run}")));
-        if !is_meant {
-            continue;
-        }
-        let (answers, silent) = ask::ask(&directory, question, PATIENCE);
-        for answer in &answers {
-            output::line(format_args!("{} of process {}", answer.device, answer.process))?;
-            show(answer)?;
-        }
-        for process in silent {
-            eprintln!("softroce: process {process} did not answer");
-        }
-        count += answers.len();
-    }
-    if count == 0 {
-        bail!("no program of this user has a device open under `softroce run`");
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// A line for each rule of a run that never hit in any of its processes.

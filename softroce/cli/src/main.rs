@@ -20,6 +20,7 @@ mod pingpong;
 mod port;
 mod progress;
 mod run;
+mod running;
 mod sim;
 mod stats;
 

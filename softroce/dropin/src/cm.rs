@@ -7,7 +7,7 @@
 //! - all ids use one context a device, opened at the first need and never closed ([`devices`]);
 //! - members of the C structs are written where the man pages say that they change, and never looked at again, but for
 //!   those that programs set: the queue pair, its queues, the protection domain;
-//! - an id without an event channel has one of its own, and calls that lead to an event wait for it ([`id::complete`]);
+//! - an id without an event channel has one of its own, and calls that lead to an event wait for it ([`calls`]);
 //! - pointers to ids, channels and events that are not alive are refused ([`live`]); what was inherited through fork
 //!   answers ENODEV, and giving it back does nothing, with success.
 
@@ -17,6 +17,7 @@ use verbs_api::{Error, ErrorKind, Result};
 
 mod address;
 mod addrinfo;
+mod calls;
 mod channel;
 mod connect;
 mod devices;

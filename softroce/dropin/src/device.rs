@@ -17,7 +17,7 @@ use verbs_sys::convert::{text_from_c, text_to_c};
 use verbs_sys::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_context, ibv_device, verbs_context};
 
 use crate::entry::{self, explain, null, value};
-use crate::{DeviceContext, cm, context, entry::pointer, faults};
+use crate::{DeviceContext, cm, context, entry::pointer, faults, list};
 
 /// A device as C sees it. Vendor libraries read private members behind the public ones, to see whether a device is
 /// theirs: they find zeroes.
@@ -238,12 +238,9 @@ pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *
             // SAFETY: the caller's promise.
             unsafe { *count = devices.len() as c_int };
         }
-        let list: Box<[*mut ibv_device]> = devices
-            .iter()
-            .map(|device| device.cast())
-            .chain([null_mut()])
-            .collect();
-        Ok(Box::into_raw(list).cast())
+        Ok(list::hand_out(
+            devices.iter().map(|device| device.cast()).collect(),
+        ))
     })
 }
 
@@ -252,16 +249,8 @@ pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *
 /// # Safety
 /// `list` is NULL or came from `ibv_get_device_list` and was not freed.
 pub(crate) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
-    if list.is_null() {
-        return;
-    }
-    let mut length = 1;
-    // SAFETY: the list ends with NULL.
-    while unsafe { !(*list.add(length - 1)).is_null() } {
-        length += 1;
-    }
-    // SAFETY: a boxed slice of this length, made above.
-    drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(list, length)) });
+    // SAFETY: the caller's promise.
+    unsafe { list::take_back(list) };
 }
 
 /// `ibv_get_device_name`

@@ -26,6 +26,7 @@ mod import;
 // Unit tests end by the C library's `_exit`.
 #[cfg(not(test))]
 mod leaving;
+mod list;
 mod memory;
 mod post;
 mod qp;

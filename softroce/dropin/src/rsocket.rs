@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use softroce::Cm;
 use softroce_rsocket::{
-    DatagramSocket, Family, OpenChannel, Options, Patience, Ready, Shutdown, StreamSocket, Watch,
+    DatagramSocket, Family, OpenChannel, Patience, Ready, Settings, Shutdown, StreamSocket, Watch,
 };
 use verbs_api::{Error, ErrorKind, Result};
 
@@ -113,16 +113,8 @@ impl Socket {
         either!(self, socket => socket.number())
     }
 
-    fn family(&self) -> Family {
-        either!(self, socket => socket.family())
-    }
-
-    fn options(&self) -> Options {
-        either!(self, socket => socket.options())
-    }
-
-    fn set_options(&self, change: impl FnOnce(&mut Options)) {
-        either!(self, socket => socket.set_options(change));
+    fn settings(&self) -> &Settings {
+        either!(self, socket => socket.settings())
     }
 
     fn take_error(&self) -> Option<c_int> {
@@ -149,14 +141,6 @@ impl Socket {
         either!(self, socket => socket.watch())
     }
 
-    fn set_nonblocking(&self, nonblocking: bool) {
-        either!(self, socket => socket.set_nonblocking(nonblocking));
-    }
-
-    fn is_nonblocking(&self) -> bool {
-        either!(self, socket => socket.is_nonblocking())
-    }
-
     fn close(&self) {
         either!(self, socket => socket.close());
     }
@@ -166,7 +150,8 @@ impl Socket {
         if !either!(self, socket => socket.is_free()) {
             return;
         }
-        self.set_options(|options| options.linger = Some(options.linger.unwrap_or(time).min(time)));
+        self.settings()
+            .set_options(|options| options.linger = Some(options.linger.unwrap_or(time).min(time)));
         self.close();
     }
 
@@ -221,7 +206,7 @@ pub(crate) extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_int) ->
                 ));
             }
         };
-        socket.set_nonblocking(kind & libc::SOCK_NONBLOCK != 0);
+        socket.settings().set_nonblocking(kind & libc::SOCK_NONBLOCK != 0);
         Ok(enter(socket))
     })
 }

@@ -29,6 +29,16 @@ pub(crate) enum Attempt {
 /// Look for an event by `take`, and wait until there is one: 0, or -1 and `errno`. EAGAIN when the program has set
 /// `O_NONBLOCK` on the descriptor; EINTR when a signal arrived.
 pub(crate) fn until_taken(verb: &str, take: impl Fn() -> Result<Attempt> + Copy) -> c_int {
+    const WITHOUT_END: c_int = -1;
+    until_taken_looking(verb, WITHOUT_END, take)
+}
+
+/// The same, and look again every so many milliseconds: for what another thread may destroy meanwhile.
+pub(crate) fn until_taken_looking(
+    verb: &str,
+    again_ms: c_int,
+    take: impl Fn() -> Result<Attempt> + Copy,
+) -> c_int {
     loop {
         let fd = match attempt(verb, take) {
             TAKEN => return 0,
@@ -45,7 +55,7 @@ pub(crate) fn until_taken(verb: &str, take: impl Fn() -> Result<Attempt> + Copy)
             revents: 0,
         };
         // SAFETY: one valid entry. When the thread is cancelled here, this frame and its caller hold nothing to drop.
-        if unsafe { poll(&mut waiting, 1, -1) } < 0 && !goes_on_after_error() {
+        if unsafe { poll(&mut waiting, 1, again_ms) } < 0 && !goes_on_after_error() {
             return -1;
         }
     }

@@ -5,7 +5,7 @@
 //! order, and a receiver that does not read loses what does not fit its slots, as with UDP; a datagram has at most what one
 //! packet holds.
 //!
-//! Questions are answered by the socket's calls: while the program makes none, others wait for an answer.
+//! Questions are answered by a thread of the socket's ([`attendant`](crate::attendant)), whatever the program does meanwhile.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 
 use verbs_api::{CmId, ConnectionManager, Object, Result};
 
+use crate::attendant::Attendant;
 use crate::connected::Ready;
 use crate::errors::not_connected;
 use crate::family::Family;
 use crate::front::{Front, Patience};
-use crate::options::Options;
+use crate::options::{Options, Settings};
 use crate::stream::OpenChannel;
 use crate::wait::{LOOK_UP, Watch};
 use inner::Inner;
@@ -35,8 +36,9 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// A datagram socket; see the [crate's documentation](crate).
 pub struct DatagramSocket<M: ConnectionManager> {
-    family: Family,
-    front: Front<Inner<M>>,
+    /// Before what it attends to.
+    _attendant: Attendant,
+    front: Arc<Front<Inner<M>>>,
 }
 
 impl<M: ConnectionManager> fmt::Debug for DatagramSocket<M> {
@@ -50,10 +52,17 @@ impl<M: ConnectionManager> fmt::Debug for DatagramSocket<M> {
 impl<M: ConnectionManager> DatagramSocket<M> {
     /// A new socket for addresses of `family`.
     pub fn new(open: &OpenChannel<M>, family: Family) -> Result<Self> {
+        let settings = Arc::new(Settings::new(family, Options::default()));
+        let inner = Inner::new(Arc::new(open()?), settings.clone());
+        let front = Arc::new(Front::new(settings, inner)?);
         Ok(DatagramSocket {
-            family,
-            front: Front::new(Inner::new(Arc::new(open()?), family))?,
+            _attendant: Attendant::start(&front)?,
+            front,
         })
+    }
+
+    fn family(&self) -> Family {
+        self.settings().family()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<M>> {
@@ -65,14 +74,9 @@ impl<M: ConnectionManager> DatagramSocket<M> {
         self.front.number()
     }
 
-    /// Let no call wait (`O_NONBLOCK`).
-    pub fn set_nonblocking(&self, nonblocking: bool) {
-        self.front.set_nonblocking(nonblocking);
-    }
-
-    /// Whether no call waits.
-    pub fn is_nonblocking(&self) -> bool {
-        self.front.is_nonblocking()
+    /// What the program has set about it.
+    pub fn settings(&self) -> &Settings {
+        self.front.settings()
     }
 
     /// Whether no call has it locked for good: at the end of a program, one may be that a signal has interrupted.
@@ -80,29 +84,14 @@ impl<M: ConnectionManager> DatagramSocket<M> {
         self.front.is_free()
     }
 
-    /// Its options now.
-    pub fn options(&self) -> Options {
-        self.lock().options
-    }
-
-    /// Change options; sizes take effect when the first datagram is sent or received.
-    pub fn set_options(&self, change: impl FnOnce(&mut Options)) {
-        change(&mut self.lock().options);
-    }
-
-    /// Its family.
-    pub fn family(&self) -> Family {
-        self.family
-    }
-
     /// Bind to a local address; port 0 is any. A socket that sends without being bound is bound to any.
     pub fn bind(&self, local: SocketAddr) -> Result<()> {
-        self.lock().bind(self.family.inner(local)?)
+        self.lock().bind(self.family().inner(local)?)
     }
 
     /// Send to `peer` and receive from it alone; `None` undoes that.
     pub fn connect(&self, peer: Option<SocketAddr>) -> Result<()> {
-        let peer = peer.map(|peer| self.family.inner(peer)).transpose()?;
+        let peer = peer.map(|peer| self.family().inner(peer)).transpose()?;
         let mut inner = self.lock();
         inner.bind_if_not_yet()?;
         inner.chosen = peer;
@@ -116,19 +105,19 @@ impl<M: ConnectionManager> DatagramSocket<M> {
     pub fn local_addr(&self) -> SocketAddr {
         let inner = self.lock();
         let local = inner.listener.as_ref().and_then(CmId::local_addr);
-        let mut local = local.unwrap_or_else(|| self.family.any());
+        let mut local = local.unwrap_or_else(|| self.family().any());
         // Of a socket that is bound to any address, that of the way to its peer.
         let chosen = inner.chosen.and_then(|peer| inner.peers.destination(peer));
         if let Some((station, _)) = chosen.filter(|_| local.ip().is_unspecified()) {
             local.set_ip(inner.stations[station].ip);
         }
-        self.family.outer(local)
+        self.family().outer(local)
     }
 
     /// The peer that it is connected to. ENOTCONN: to none.
     pub fn peer_addr(&self) -> Result<SocketAddr> {
         let chosen = self.lock().chosen.ok_or_else(not_connected)?;
-        Ok(self.family.outer(chosen))
+        Ok(self.family().outer(chosen))
     }
 
     /// The error that waits (`SO_ERROR`), which is taken by this.
@@ -141,7 +130,7 @@ impl<M: ConnectionManager> DatagramSocket<M> {
     /// # Errors
     /// EDESTADDRREQ: there is none; EMSGSIZE: more than a packet holds; ECONNREFUSED: nobody is there.
     pub fn send(&self, to: Option<SocketAddr>, bytes: &[u8], patience: Patience) -> Result<usize> {
-        let to = to.map(|to| self.family.inner(to)).transpose()?;
+        let to = to.map(|to| self.family().inner(to)).transpose()?;
         self.front.until(patience, |inner| inner.send(to, bytes))
     }
 
@@ -149,7 +138,7 @@ impl<M: ConnectionManager> DatagramSocket<M> {
     pub fn receive(&self, out: &mut [u8], is_peek: bool, patience: Patience) -> Result<(usize, SocketAddr)> {
         self.lock().bind_if_not_yet()?;
         let (count, from) = self.front.until(patience, |inner| inner.receive(out, is_peek))?;
-        Ok((count, self.family.outer(from)))
+        Ok((count, self.family().outer(from)))
     }
 
     /// What it is ready for now.

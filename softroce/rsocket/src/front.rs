@@ -1,13 +1,14 @@
 //! What all sockets have in common: a lock, and threads that wait for what is behind it.
 
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use verbs_api::{ConnectionManager, Provider, Result};
 
+use crate::attendant::Attended;
 use crate::errors::would_block;
+use crate::options::Settings;
 use crate::wait::{LOOK_UP, Wake, Watch};
 
 /// Before a thread sleeps it looks for so long: sleeping costs more than most answers take.
@@ -30,6 +31,8 @@ pub(crate) trait Behind {
     fn pump(&mut self) -> Result<bool>;
     /// The same until there is nothing, and the next thing will show on the descriptors.
     fn arm(&mut self) -> Result<bool>;
+    /// Take in what peers ask for, and what a connection on its way needs, for a program that makes no call.
+    fn attend(&mut self) -> Result<Attended>;
     /// Time has passed in which nothing happened.
     fn look_at_peer(&mut self, now: Instant) -> Result<()>;
     fn cm(&self) -> &Arc<Self::M>;
@@ -39,15 +42,15 @@ pub(crate) trait Behind {
 /// See the module's documentation.
 pub(crate) struct Front<B> {
     wake: Wake,
-    is_nonblocking: AtomicBool,
+    settings: Arc<Settings>,
     behind: Mutex<B>,
 }
 
 impl<B: Behind> Front<B> {
-    pub(crate) fn new(behind: B) -> Result<Self> {
+    pub(crate) fn new(settings: Arc<Settings>, behind: B) -> Result<Self> {
         Ok(Front {
             wake: Wake::new()?,
-            is_nonblocking: AtomicBool::new(false),
+            settings,
             behind: Mutex::new(behind),
         })
     }
@@ -73,12 +76,8 @@ impl<B: Behind> Front<B> {
         self.wake.number()
     }
 
-    pub(crate) fn set_nonblocking(&self, nonblocking: bool) {
-        self.is_nonblocking.store(nonblocking, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_nonblocking(&self) -> bool {
-        self.is_nonblocking.load(Ordering::Relaxed)
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// Wake all threads that wait: something has changed.
@@ -107,6 +106,15 @@ impl<B: Behind> Front<B> {
         Ok(())
     }
 
+    /// Take in what peers ask for, and wake the others when that was something.
+    pub(crate) fn attend(&self) -> Result<Attended> {
+        let attended = self.lock().attend()?;
+        if attended != Attended::Nothing {
+            self.wake.all();
+        }
+        Ok(attended)
+    }
+
     pub(crate) fn look_at_peer(&self) -> Result<()> {
         self.lock().look_at_peer(Instant::now())
     }
@@ -117,7 +125,7 @@ impl<B: Behind> Front<B> {
         patience: Patience,
         mut attempt: impl FnMut(&mut B) -> Result<Option<R>>,
     ) -> Result<R> {
-        let may_wait = patience == Patience::OfSocket && !self.is_nonblocking();
+        let may_wait = patience == Patience::OfSocket && !self.settings.is_nonblocking();
         if let Some(done) = attempt(&mut self.lock())? {
             return Ok(done);
         }

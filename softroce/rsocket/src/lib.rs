@@ -7,7 +7,8 @@
 //! - [`StreamSocket`] is what a program holds: a lock, and waiting. Calls behave like those of TCP.
 //! - A connection comes about by RDMA CM (`handshake`); then it is a queue pair with rings (`link`), and what it means to
 //!   be open, half closed, closed, or broken (`connected`).
-//! - The accounts are without I/O: [`window`] for what the peer has room for, `outgoing` for what is posted.
+//! - What peers say is judged without I/O: [`conversation`], with the accounts of [`window`], the bytes of [`message`] and
+//!   [`mapping`]. So is `outgoing`, the account of what is posted.
 //!
 //! # How data travels
 //! A sender copies into its send ring and WRITEs from there to the peer's receive ring, with an immediate so that the peer
@@ -15,8 +16,10 @@
 //! Reading copies out of the ring. A buffer that a peer has mapped is written to directly, and nobody is told.
 //!
 //! # Who makes progress
-//! Nobody but the program's own calls, apart from the card itself, which takes data in and acknowledges it at any time.
-//! A connection is accepted by `accept`, not before; a peer's room for more data grows when it reads.
+//! The card takes data in and acknowledges it at any time. All else the program's own calls do, but for what one call could
+//! not wait for while another is to be made: a connection that no call waits for comes about by itself, and so does the
+//! answer where a datagram is to be sent to (`attendant`). A connection is accepted by `accept`, not before; a peer's room
+//! for more data grows when it reads.
 //!
 //! # A dead peer
 //! sends nothing, so a call that waits makes the peer's card answer once in a while ([`LOOK_UP`]). One that does not
@@ -43,14 +46,16 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod attendant;
 mod connected;
+pub mod conversation;
 mod datagram;
 mod errors;
 mod family;
 mod front;
 mod handshake;
 mod link;
-mod mapping;
+pub mod mapping;
 mod mappings;
 pub mod message;
 mod options;
@@ -64,6 +69,6 @@ pub use datagram::DatagramSocket;
 pub use family::Family;
 pub use front::Patience;
 pub use mappings::MapFor;
-pub use options::Options;
+pub use options::{Options, Settings};
 pub use stream::{Amount, OpenChannel, StreamSocket};
 pub use wait::{LOOK_UP, Watch};

@@ -8,12 +8,12 @@ use verbs_api::{
     SqSigType, Wc, WcOpcode, WcStatus,
 };
 
+use crate::conversation::Conversation;
 use crate::errors::Errno;
 use crate::mapping::{ENTRY_BYTES, Table};
 use crate::message::{CONTROL_BYTES, Control, Hello, Violation};
 use crate::options::Options;
 use crate::outgoing::{Class, Outgoing};
-use crate::window::{ReceiveWindow, SendWindow};
 
 mod sending;
 
@@ -43,14 +43,6 @@ pub(crate) enum Fate {
     Broken(Errno),
 }
 
-/// What the peer has said about itself, and how far it is used up.
-struct Peer {
-    window: SendWindow,
-    ring: RemoteAddr,
-    table: RemoteAddr,
-    table_entries: u16,
-}
-
 /// See the module's documentation.
 pub(crate) struct Link<P: Provider> {
     // Regions and queues first, their parents last.
@@ -68,11 +60,9 @@ pub(crate) struct Link<P: Provider> {
     control: Buffer,
     table: Table,
     outgoing: Outgoing,
-    received: ReceiveWindow,
+    conversation: Conversation,
     messages: u16,
     inline_bytes: usize,
-    peer: Option<Peer>,
-    peer_has_ended: bool,
     fate: Fate,
 }
 
@@ -136,11 +126,9 @@ impl<P: Provider> Link<P> {
             receive_ring,
             control,
             table,
-            received: ReceiveWindow::new(options.receive_bytes, options.receive_queue),
+            conversation: Conversation::new(options.receive_bytes, options.receive_queue),
             messages: options.receive_queue,
             inline_bytes: options.inline_bytes as usize,
-            peer: None,
-            peer_has_ended: false,
             fate: Fate::Alive,
         })
     }
@@ -162,12 +150,12 @@ impl<P: Provider> Link<P> {
     }
 
     pub(crate) fn peer_has_ended(&self) -> bool {
-        self.peer_has_ended
+        self.conversation.peer_has_ended()
     }
 
     /// Entries of the peer's table.
     pub(crate) fn peer_mappings(&self) -> u16 {
-        self.peer.as_ref().map_or(0, |peer| peer.table_entries)
+        self.conversation.peer_mappings()
     }
 
     /// Whether all that was sent has arrived.
@@ -192,12 +180,7 @@ impl<P: Provider> Link<P> {
 
     /// What the peer has said.
     pub(crate) fn meet(&mut self, hello: &Hello) {
-        self.peer = Some(Peer {
-            window: SendWindow::new(hello.ring_bytes, hello.messages),
-            ring: hello.ring,
-            table: hello.table,
-            table_entries: hello.table_entries,
-        });
+        self.conversation.meet(hello);
     }
 
     /// Post all receives: once, when the queue pair is in INIT.
@@ -287,44 +270,33 @@ impl<P: Provider> Link<P> {
     }
 
     fn receive(&mut self, wc: &Wc) -> Result<(), Violation> {
-        if self.peer_has_ended && wc.opcode == WcOpcode::RecvRdmaWithImm {
-            return Err(Violation::AfterEnd);
-        }
         if wc.opcode == WcOpcode::RecvRdmaWithImm {
-            let immediate = wc.immediate().ok_or(Violation::Data)?;
-            return self.received.arrive(wc.byte_len, immediate);
+            return self.conversation.data(wc.byte_len, wc.immediate());
         }
         let mut bytes = [0; CONTROL_BYTES];
         self.control.read(wc.wr_id as usize * CONTROL_BYTES, &mut bytes);
         let length = (wc.byte_len as usize).min(CONTROL_BYTES);
-        let credit = match Control::parse(&bytes[..length])? {
-            Control::Credit(credit) => credit,
-            Control::End(_) if self.peer_has_ended => return Err(Violation::AfterEnd),
-            Control::End(credit) => {
-                self.peer_has_ended = true;
-                credit
-            }
-        };
-        let peer = self.peer.as_mut().ok_or(Violation::Control)?;
-        peer.window.credit(credit)
+        self.conversation.control(&bytes[..length])
     }
 
     /// Tell the peer what there is room for, when it should know.
     fn give_credit(&mut self) {
-        if self.received.owes_credit() && self.can_post(Class::Control) {
-            let message = Control::Credit(self.received.credit()).to_bytes();
+        if let Some(credit) = self.conversation.credit_owed()
+            && self.can_post(Class::Control)
+        {
+            let message = Control::Credit(credit).to_bytes();
             if self
                 .post(SendOp::Send { imm: None }, Via::Inline(&message))
                 .is_ok()
             {
-                self.received.told();
+                self.conversation.told();
             }
         }
     }
 
     /// Bytes that wait to be read.
     pub(crate) fn readable(&self) -> usize {
-        self.received.readable()
+        self.conversation.readable()
     }
 
     /// Copy out what waits, from `skip` on, and leave it there; how much that was.
@@ -332,7 +304,7 @@ impl<P: Provider> Link<P> {
         let count = out.len().min(self.readable().saturating_sub(skip));
         let mut position = 0;
         let mut skip = skip;
-        for mut place in self.received.places(skip + count) {
+        for mut place in self.conversation.places(skip + count) {
             let skipped = skip.min(place.len());
             skip -= skipped;
             place.start += skipped;
@@ -345,7 +317,7 @@ impl<P: Provider> Link<P> {
 
     /// So many bytes were read.
     pub(crate) fn consume(&mut self, bytes: usize) {
-        self.received.take(bytes);
+        self.conversation.take(bytes);
         self.give_credit();
     }
 

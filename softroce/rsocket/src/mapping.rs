@@ -17,19 +17,22 @@ use verbs_api::{Buffer, RKey, RemoteAddr};
 use crate::message::part;
 
 /// Bytes of an entry.
-pub(crate) const ENTRY_BYTES: usize = 32;
+pub const ENTRY_BYTES: usize = 32;
 
 /// An entry of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) offset: u64,
-    pub(crate) target: RemoteAddr,
-    pub(crate) bytes: u64,
+pub struct Entry {
+    /// The first offset.
+    pub offset: u64,
+    /// Where that lies.
+    pub target: RemoteAddr,
+    /// How many offsets there are.
+    pub bytes: u64,
 }
 
 impl Entry {
     /// As it stands in the table.
-    pub(crate) fn to_bytes(self) -> [u8; ENTRY_BYTES] {
+    pub fn to_bytes(self) -> [u8; ENTRY_BYTES] {
         let mut bytes = [0; ENTRY_BYTES];
         bytes[0..8].copy_from_slice(&self.offset.to_be_bytes());
         bytes[8..16].copy_from_slice(&self.target.addr.to_be_bytes());
@@ -39,11 +42,13 @@ impl Entry {
         bytes
     }
 
-    /// Where `bytes` bytes from `offset` lie, if this entry holds them all.
+    /// Where `bytes` bytes from `offset` lie, if this entry holds them all. None of them is beyond the last address: a peer
+    /// may write any numbers here.
     fn find(&self, offset: u64, bytes: u64) -> Option<RemoteAddr> {
         let skipped = offset.checked_sub(self.offset)?;
         let is_within = skipped.checked_add(bytes)? <= self.bytes;
         let addr = self.target.addr.checked_add(skipped)?;
+        addr.checked_add(bytes.saturating_sub(1))?;
         is_within.then_some(RemoteAddr {
             addr,
             rkey: self.target.rkey,
@@ -53,25 +58,25 @@ impl Entry {
 
 /// Our table, which the peer writes to.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub struct Table {
     memory: Buffer,
 }
 
 impl Table {
     /// A table for so many entries.
-    pub(crate) fn new(entries: u16) -> Table {
+    pub fn new(entries: u16) -> Table {
         Table {
             memory: Buffer::new(usize::from(entries) * ENTRY_BYTES),
         }
     }
 
     /// Its memory, for registration.
-    pub(crate) fn memory(&self) -> &Buffer {
+    pub fn memory(&self) -> &Buffer {
         &self.memory
     }
 
     /// Where `bytes` bytes from `offset` lie at the peer; `None`: it has mapped nothing there.
-    pub(crate) fn find(&self, offset: u64, bytes: u64) -> Option<RemoteAddr> {
+    pub fn find(&self, offset: u64, bytes: u64) -> Option<RemoteAddr> {
         (0..self.memory.len() / ENTRY_BYTES).find_map(|position| self.entry(position)?.find(offset, bytes))
     }
 
@@ -131,6 +136,8 @@ mod tests {
         table.memory().write(0, &entry(5, u64::MAX, u64::MAX).to_bytes());
         assert_eq!(table.find(5, 1).map(|found| found.addr), Some(u64::MAX));
         assert_eq!(table.find(6, 1), None);
+        // The second byte would lie beyond all addresses, where the sum of both overflows.
+        assert_eq!(table.find(5, 2), None);
         assert_eq!(table.find(u64::MAX, u64::MAX), None);
         assert_eq!(Table::new(0).find(0, 0), None);
     }

@@ -22,9 +22,11 @@
 //! | 16–23 | data messages that arrived, since the beginning |
 //!
 //! Data is an RDMA WRITE with immediate into the receive ring, at the place that follows from all before. The immediate
-//! says how many bytes it has.
+//! says how many bytes it has. [`datagram`] has what stands in front of datagrams.
 
 use verbs_api::{RKey, RemoteAddr};
+
+pub mod datagram;
 
 const MAGIC: [u8; 4] = *b"SRSK";
 const VERSION: u8 = 1;

@@ -1,10 +1,13 @@
 //! What a program may choose about a socket.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use verbs_api::Result;
 
 use crate::errors::{Errno, error};
+use crate::family::Family;
 use crate::message::{MAPPINGS_MAX, RING_BYTES_MAX};
 
 /// Bytes of the rings, both ways.
@@ -20,7 +23,8 @@ const QUEUE_MAX: u16 = 16_384;
 const INLINE_DEFAULT: u32 = 64;
 const INLINE_MAX: u32 = 512;
 
-/// Options; those of sizes take effect when the socket connects, or its listener accepts.
+/// Options; those of sizes take effect when the socket connects, or its listener accepts; of datagrams, when the first one
+/// is sent or received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Bytes on their way out that a socket holds (`SO_SNDBUF`).
@@ -94,5 +98,48 @@ impl Options {
                 format!("a socket has 0 to {MAPPINGS_MAX} mappings, not {asked}"),
             )),
         }
+    }
+}
+
+/// What a program has set about a socket, of whichever kind.
+#[derive(Debug)]
+pub struct Settings {
+    family: Family,
+    is_nonblocking: AtomicBool,
+    options: Mutex<Options>,
+}
+
+impl Settings {
+    pub(crate) fn new(family: Family, options: Options) -> Self {
+        Settings {
+            family,
+            is_nonblocking: AtomicBool::new(false),
+            options: Mutex::new(options),
+        }
+    }
+
+    /// The family of the socket's addresses.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    /// Let no call wait (`O_NONBLOCK`).
+    pub fn set_nonblocking(&self, nonblocking: bool) {
+        self.is_nonblocking.store(nonblocking, Ordering::Relaxed);
+    }
+
+    /// Whether no call waits.
+    pub fn is_nonblocking(&self) -> bool {
+        self.is_nonblocking.load(Ordering::Relaxed)
+    }
+
+    /// The options now.
+    pub fn options(&self) -> Options {
+        *self.options.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Change options; see [`Options`] for when that takes effect.
+    pub fn set_options(&self, change: impl FnOnce(&mut Options)) {
+        change(&mut self.options.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }

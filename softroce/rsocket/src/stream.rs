@@ -6,17 +6,18 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use verbs_api::{CmId, ConnectionManager, Object, Result};
 
+use crate::attendant::Attendant;
 use crate::connected::{Ready, Shutdown};
 use crate::errors::{Errno, error, not_connected};
 use crate::family::Family;
 use crate::front::{Behind, Front, Patience};
 use crate::handshake::Connecting;
-use crate::options::Options;
+use crate::options::{Options, Settings};
 use crate::wait::{LOOK_UP, Watch};
 
 use inner::{Inner, Role, closed};
@@ -36,8 +37,9 @@ pub type OpenChannel<M> = Arc<dyn Fn() -> Result<M> + Send + Sync>;
 /// A stream socket; see the [crate's documentation](crate).
 pub struct StreamSocket<M: ConnectionManager> {
     open: OpenChannel<M>,
-    family: Family,
-    front: Front<Inner<M>>,
+    /// While a connection is on its way and no call waits for it. Before what it attends to.
+    attendant: Mutex<Option<Attendant>>,
+    front: Arc<Front<Inner<M>>>,
 }
 
 impl<M: ConnectionManager> fmt::Debug for StreamSocket<M> {
@@ -52,26 +54,26 @@ impl<M: ConnectionManager> StreamSocket<M> {
     /// A new socket for addresses of `family`.
     pub fn new(open: &OpenChannel<M>, family: Family) -> Result<Self> {
         let cm = Arc::new(open()?);
-        StreamSocket::with_role(open, family, cm, Options::default(), Role::Fresh)
+        StreamSocket::with_role(open, Settings::new(family, Options::default()), cm, Role::Fresh)
     }
 
-    fn with_role(
-        open: &OpenChannel<M>,
-        family: Family,
-        cm: Arc<M>,
-        options: Options,
-        role: Role<M>,
-    ) -> Result<Self> {
+    fn with_role(open: &OpenChannel<M>, settings: Settings, cm: Arc<M>, role: Role<M>) -> Result<Self> {
+        let settings = Arc::new(settings);
+        let inner = Inner {
+            cm,
+            settings: settings.clone(),
+            role,
+            failure: None,
+        };
         Ok(StreamSocket {
             open: open.clone(),
-            family,
-            front: Front::new(Inner {
-                cm,
-                options,
-                role,
-                failure: None,
-            })?,
+            attendant: Mutex::new(None),
+            front: Arc::new(Front::new(settings, inner)?),
         })
+    }
+
+    fn family(&self) -> Family {
+        self.settings().family()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<M>> {
@@ -83,14 +85,9 @@ impl<M: ConnectionManager> StreamSocket<M> {
         self.front.number()
     }
 
-    /// Let no call wait (`O_NONBLOCK`).
-    pub fn set_nonblocking(&self, nonblocking: bool) {
-        self.front.set_nonblocking(nonblocking);
-    }
-
-    /// Whether no call waits.
-    pub fn is_nonblocking(&self) -> bool {
-        self.front.is_nonblocking()
+    /// What the program has set about it.
+    pub fn settings(&self) -> &Settings {
+        self.front.settings()
     }
 
     /// Whether no call has it locked for good: at the end of a program, one may be that a signal has interrupted.
@@ -98,24 +95,9 @@ impl<M: ConnectionManager> StreamSocket<M> {
         self.front.is_free()
     }
 
-    /// Its options now.
-    pub fn options(&self) -> Options {
-        self.lock().options
-    }
-
-    /// Change options; see [`Options`] for when that takes effect.
-    pub fn set_options(&self, change: impl FnOnce(&mut Options)) {
-        change(&mut self.lock().options);
-    }
-
-    /// Its family.
-    pub fn family(&self) -> Family {
-        self.family
-    }
-
     /// Bind to a local address; port 0 is any.
     pub fn bind(&self, local: SocketAddr) -> Result<()> {
-        let local = self.family.inner(local)?;
+        let local = self.family().inner(local)?;
         let mut inner = self.lock();
         let Role::Fresh = inner.role else {
             return Err(error(Errno::EINVAL, "the socket is bound or connected already"));
@@ -132,7 +114,7 @@ impl<M: ConnectionManager> StreamSocket<M> {
         match std::mem::replace(&mut inner.role, Role::Fresh) {
             Role::Fresh => {
                 let id = inner.new_id()?;
-                id.bind_addr(self.family.any())?;
+                id.bind_addr(self.family().any())?;
                 id.listen(backlog.max(1))?;
                 inner.role = Role::Listening { id, waiting: None };
             }
@@ -155,14 +137,14 @@ impl<M: ConnectionManager> StreamSocket<M> {
     /// The next connection to a listening socket, and its peer. Options are inherited.
     pub fn accept(&self) -> Result<(Self, SocketAddr)> {
         loop {
-            let (request, options) = self.front.until(Patience::OfSocket, |inner| {
-                let options = inner.options;
-                match &mut inner.role {
-                    Role::Listening { waiting, .. } => Ok(waiting.take().map(|request| (request, options))),
+            let request = self
+                .front
+                .until(Patience::OfSocket, |inner| match &mut inner.role {
+                    Role::Listening { waiting, .. } => Ok(waiting.take()),
                     Role::Closed => Err(closed()),
                     _ => Err(error(Errno::EINVAL, "the socket does not listen")),
-                }
-            })?;
+                })?;
+            let options = self.settings().options();
             let cm = Arc::new((self.open)()?);
             let connected = match request.accept(&cm, &options) {
                 Ok(connected) => connected,
@@ -175,15 +157,16 @@ impl<M: ConnectionManager> StreamSocket<M> {
             };
             let peer = connected.id.peer_addr();
             let role = Role::Connected(Box::new(connected));
-            let socket = StreamSocket::with_role(&self.open, self.family, cm, options, role)?;
-            let peer = self.family.outer(peer.unwrap_or_else(|| self.family.any()));
+            let settings = Settings::new(self.family(), options);
+            let socket = StreamSocket::with_role(&self.open, settings, cm, role)?;
+            let peer = self.family().outer(peer.unwrap_or_else(|| self.family().any()));
             return Ok((socket, peer));
         }
     }
 
     /// Connect to `to`. Non-blocking: EINPROGRESS, then wait until the socket is ready for output.
     pub fn connect(&self, to: SocketAddr) -> Result<()> {
-        let to = self.family.inner(to)?;
+        let to = self.family().inner(to)?;
         self.start_to_connect(to)?;
         let outcome = self.front.until(Patience::OfSocket, |inner| {
             match (&inner.role, inner.failure.take()) {
@@ -193,12 +176,32 @@ impl<M: ConnectionManager> StreamSocket<M> {
                 _ => Ok(None),
             }
         });
-        match outcome {
-            Err(error_) if error_.kind() == verbs_api::ErrorKind::Again => {
+        match outcome.as_ref().err().map(|e| Errno::from_raw(e.errno())) {
+            Some(Errno::EAGAIN) => {
+                self.let_it_come();
                 Err(error(Errno::EINPROGRESS, "the connection is on its way"))
             }
-            outcome => outcome,
+            Some(Errno::EINTR) => {
+                self.let_it_come();
+                outcome
+            }
+            _ => outcome,
         }
+    }
+
+    /// The connection comes about although no call waits for it.
+    fn let_it_come(&self) {
+        let attendant = match Attendant::start(&self.front) {
+            Ok(attendant) => attendant,
+            Err(error) => {
+                return tracing::warn!(%error, "a connection comes about in the socket's calls only");
+            }
+        };
+        let mut place = self.attendant.lock().unwrap_or_else(PoisonError::into_inner);
+        // The one of an attempt that has failed ends outside the lock.
+        let before = place.replace(attendant);
+        drop(place);
+        drop(before);
     }
 
     fn start_to_connect(&self, to: SocketAddr) -> Result<()> {
@@ -209,7 +212,7 @@ impl<M: ConnectionManager> StreamSocket<M> {
             Role::Bound(id) => id,
             Role::Connecting(connecting) => {
                 inner.role = Role::Connecting(connecting);
-                return match self.is_nonblocking() {
+                return match self.settings().is_nonblocking() {
                     true => Err(error(Errno::EALREADY, "the connection is on its way already")),
                     false => Ok(()),
                 };
@@ -222,7 +225,7 @@ impl<M: ConnectionManager> StreamSocket<M> {
                 ));
             }
         };
-        let options = inner.options;
+        let options = inner.settings.options();
         inner.role = Role::Connecting(Connecting::start(id, to, options)?);
         Ok(())
     }
@@ -230,13 +233,13 @@ impl<M: ConnectionManager> StreamSocket<M> {
     /// Its own address.
     pub fn local_addr(&self) -> SocketAddr {
         let local = self.lock().id().and_then(CmId::local_addr);
-        self.family.outer(local.unwrap_or_else(|| self.family.any()))
+        self.family().outer(local.unwrap_or_else(|| self.family().any()))
     }
 
     /// Its peer's. ENOTCONN: there is none.
     pub fn peer_addr(&self) -> Result<SocketAddr> {
         match &self.lock().role {
-            Role::Connected(connected) => connected.id.peer_addr().map(|peer| self.family.outer(peer)),
+            Role::Connected(connected) => connected.id.peer_addr().map(|peer| self.family().outer(peer)),
             _ => None,
         }
         .ok_or_else(not_connected)
@@ -279,7 +282,7 @@ impl<M: ConnectionManager> StreamSocket<M> {
 
     /// End it: what was sent still arrives (but see `SO_LINGER`); calls that wait fail.
     pub fn close(&self) {
-        let linger = self.options().linger;
+        let linger = self.settings().options().linger;
         let is_connected = matches!(self.lock().role, Role::Connected(_));
         if is_connected && linger != Some(Duration::ZERO) {
             let _ = self.shut_down(Shutdown::Both);

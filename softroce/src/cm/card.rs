@@ -43,7 +43,7 @@ impl CmCard {
         }
     }
 
-    /// The id wants to hear of events.
+    /// The id wants to hear of its connection, and of the device.
     pub(super) fn know(&mut self, id: &Arc<IdInner>) {
         self.ids.insert(id.number, id.clone());
     }
@@ -227,6 +227,19 @@ impl Card {
             self.cm.agent.destroy(now, comm_id);
             // The listener owns the context too, so this is not the last of it.
             drop(self.cm.forget(id.number));
+        }
+    }
+
+    /// Something has happened to the device itself: tell the ids that are bound to it, by address or resolution. One on all
+    /// addresses is bound to none.
+    pub(crate) fn tell_ids(&self, kind: CmEventKind) {
+        let mut ids: Vec<_> = self.cm.ids.values().collect();
+        ids.sort_unstable_by_key(|id| id.number);
+        for id in ids {
+            let is_bound = id.lock().device.is_some();
+            if is_bound {
+                id.tell(kind, 0);
+            }
         }
     }
 

@@ -123,6 +123,11 @@ impl ChannelShared {
         of_id.into()
     }
 
+    /// Have those look who sleep on the descriptor.
+    pub(super) fn wake(&self) {
+        self.raised.raise();
+    }
+
     /// Nobody listens any more; what waited.
     pub(super) fn close(&self) -> Vec<Queued> {
         let mut queue = self.queue.lock();

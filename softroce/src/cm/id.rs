@@ -88,8 +88,8 @@ pub(crate) struct IdInner {
     cookie: AtomicU64,
     channel: Mutex<Arc<ChannelShared>>,
     pub(super) unacknowledged: Unacknowledged,
-    /// Held by calls that give the id its addresses and ports: several threads may make them at once.
-    pub(super) naming: Mutex<()>,
+    /// Held by calls that lead from one phase to another: several threads may make them at once. Before all gates.
+    pub(super) calls: Mutex<()>,
     state: Mutex<IdState>,
 }
 
@@ -108,7 +108,7 @@ impl IdInner {
             cookie: AtomicU64::new(cookie),
             channel: Mutex::new(channel.clone()),
             unacknowledged: Unacknowledged::default(),
-            naming: Mutex::default(),
+            calls: Mutex::default(),
             state: Mutex::new(IdState {
                 phase: Phase::Idle,
                 local: None,
@@ -147,8 +147,8 @@ impl IdInner {
     /// Put an event on its channel; back it comes when nobody listens any more.
     #[allow(clippy::result_large_err, reason = "the event itself, on the way to its end")]
     pub(super) fn push(&self, event: Queued) -> Result<(), Queued> {
-        let channel = self.channel.lock().clone();
-        channel.push(event)
+        // Locked meanwhile, since one that moves to another channel takes along what waits.
+        self.channel.lock().push(event)
     }
 
     /// An event without more to say.
@@ -159,12 +159,13 @@ impl IdInner {
 
     /// Move to another channel, with what waits.
     pub(super) fn migrate(self: &Arc<Self>, to: &Arc<ChannelShared>) {
-        let from = std::mem::replace(&mut *self.channel.lock(), to.clone());
-        for event in from.remove(self) {
-            if let Err(event) = to.push(event) {
-                event.refuse();
-            }
-        }
+        let unwanted: Vec<Queued> = {
+            let mut channel = self.channel.lock();
+            let from = std::mem::replace(&mut *channel, to.clone());
+            let waiting = from.remove(self).into_iter();
+            waiting.filter_map(|event| to.push(event).err()).collect()
+        };
+        unwanted.into_iter().for_each(Queued::refuse);
     }
 
     /// The protocol number that services of its port space have.

@@ -1,19 +1,15 @@
 //! The verbs of an id.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use roce_wire::cm::{RejectReason, SidrRep, SidrStatus};
 use softroce_cm::Refuse;
 use softroce_engine::Time;
-use verbs_api::{
-    CmEventKind, CmPortSpace, ConnectionParameters, Error, ErrorKind, QpAttr, QpState, QpType, QueuePair,
-    Result,
-};
+use verbs_api::{CmEventKind, CmPortSpace, ConnectionParameters, Error, ErrorKind, QpAttr, QpState, Result};
 
 use super::channel::Queued;
-use super::id::{BoundQp, Phase};
+use super::id::Phase;
 use super::{Cm, CmId};
 use crate::card::Card;
 use crate::context::Context;
@@ -22,6 +18,7 @@ use crate::qp::Qp;
 mod address;
 mod connect;
 mod group;
+mod queue_pair;
 
 pub use group::GroupMember;
 
@@ -43,14 +40,14 @@ impl verbs_api::CmId for CmId {
 
     /// EADDRINUSE; EADDRNOTAVAIL: no device has the address; EINVAL: bound already.
     fn bind_addr(&self, local: SocketAddr) -> Result<()> {
-        let _alone = self.inner.naming.lock();
+        let _alone = self.inner.calls.lock();
         self.bind(local)
     }
 
     /// An id that is not bound is bound to any port of all devices first. EADDRINUSE: another id that shares the port
     /// listens.
     fn listen(&self, backlog: u32) -> Result<()> {
-        let _alone = self.inner.naming.lock();
+        let _alone = self.inner.calls.lock();
         if self.inner.lock().phase == Phase::Idle {
             self.bind(SocketAddr::from(([0, 0, 0, 0], 0)))?;
         }
@@ -76,7 +73,7 @@ impl verbs_api::CmId for CmId {
 
     /// The answer is an event, *AddrResolved* or *AddrError*; no time passes.
     fn resolve_addr(&self, local: Option<SocketAddr>, remote: SocketAddr, _timeout: Duration) -> Result<()> {
-        let _alone = self.inner.naming.lock();
+        let _alone = self.inner.calls.lock();
         self.expect_phase(&[Phase::Idle, Phase::Bound], "resolve an address")?;
         if let Some(local) = local
             && self.inner.lock().phase == Phase::Idle
@@ -96,6 +93,7 @@ impl verbs_api::CmId for CmId {
     }
 
     fn resolve_route(&self, _timeout: Duration) -> Result<()> {
+        let _alone = self.inner.calls.lock();
         self.expect_phase(&[Phase::AddrResolved], "resolve a route")?;
         self.inner.lock().phase = Phase::RouteResolved;
         self.inner.tell(CmEventKind::RouteResolved, 0);
@@ -128,40 +126,8 @@ impl verbs_api::CmId for CmId {
 
     /// EINVAL: the queue pair is of another device, or there is one already, or its type is not the port space's.
     fn bind_qp(&self, qp: &Qp) -> Result<()> {
-        let device = self.inner.device()?;
-        if !Arc::ptr_eq(&device.device, qp.device()) {
-            return Err(Error::invalid("the queue pair is of another device than the id"));
-        }
-        let is_datagram = matches!(qp.qp_type(), QpType::Ud | QpType::Gsi);
-        if is_datagram != self.inner.space.is_datagram() {
-            return Err(Error::invalid(format!(
-                "a queue pair of type {:?} is not for the port space {:?}",
-                qp.qp_type(),
-                self.inner.space
-            )));
-        }
-        if self.inner.lock().qp.is_some() {
-            return Err(Error::invalid("the id has a queue pair already"));
-        }
-        let link = self.inner.lock().link;
-        device.device.verb(|card, now| {
-            let states: &[QpState] = match is_datagram {
-                true => &[QpState::Init, QpState::Rtr, QpState::Rts],
-                false => &[QpState::Init],
-            };
-            for state in states {
-                card.engine
-                    .modify_qp(now, qp.qpn(), &link.attr(qp.qp_type(), *state)?)?;
-            }
-            Ok(())
-        })?;
-        self.inner.lock().qp = Some(BoundQp {
-            qpn: qp.qpn(),
-            qp_type: qp.qp_type(),
-            has_srq: qp.has_srq(),
-            shared: qp.shared().clone(),
-        });
-        Ok(())
+        let _alone = self.inner.calls.lock();
+        self.bind_queue_pair(qp)
     }
 
     fn unbind_qp(&self) {
@@ -170,28 +136,11 @@ impl verbs_api::CmId for CmId {
 
     /// EINVAL for RTR and RTS before the peer has said what they need, and for states that the manager has no part in.
     fn qp_attr(&self, state: QpState) -> Result<QpAttr> {
-        self.inner.device()?;
-        let inner = self.inner.lock();
-        let qp_type = match inner.qp.as_ref().map(|qp| qp.qp_type) {
-            Some(qp_type) => qp_type,
-            None if self.inner.space.is_datagram() => QpType::Ud,
-            None => QpType::Rc,
-        };
-        let needs_peer = matches!(state, QpState::Rtr | QpState::Rts) && qp_type != QpType::Ud;
-        if needs_peer
-            && !matches!(
-                inner.phase,
-                Phase::Requested | Phase::Replied | Phase::Connecting | Phase::Connected
-            )
-        {
-            return Err(Error::invalid(
-                "the peer's part of the attributes is not known yet",
-            ));
-        }
-        inner.link.attr(qp_type, state)
+        self.queue_pair_attr(state)
     }
 
     fn connect(&self, parameters: &ConnectionParameters<'_>) -> Result<()> {
+        let _alone = self.inner.calls.lock();
         self.expect_phase(&[Phase::RouteResolved], "connect")?;
         match self.inner.space {
             CmPortSpace::Udp | CmPortSpace::Ipoib => self.ask_for_datagrams(parameters),
@@ -200,13 +149,14 @@ impl verbs_api::CmId for CmId {
     }
 
     fn accept(&self, parameters: Option<&ConnectionParameters<'_>>) -> Result<()> {
+        let _alone = self.inner.calls.lock();
         let phase = self.inner.lock().phase;
         match (phase, self.inner.space.is_datagram()) {
             (Phase::Replied, _) => {
                 let private_data = parameters.map_or(&[][..], |parameters| parameters.private_data);
-                self.command(|card, now, comm_id| card.cm.agent.ready(now, comm_id, private_data))?;
-                self.inner.lock().phase = Phase::Connected;
-                Ok(())
+                self.command_to(Phase::Connected, |card, now, comm_id| {
+                    card.cm.agent.ready(now, comm_id, private_data)
+                })
             }
             (Phase::Requested, true) => self.answer_datagrams(parameters),
             (Phase::Requested, false) => self.reply(parameters),
@@ -219,27 +169,14 @@ impl verbs_api::CmId for CmId {
     }
 
     fn established(&self) -> Result<()> {
+        let _alone = self.inner.calls.lock();
         self.command(|card, now, comm_id| card.cm.agent.establish(now, comm_id))
     }
 
     /// The queue pair, if bound, goes to ERR. EINVAL: there never was a connection.
     fn disconnect(&self) -> Result<()> {
-        let (qp, link) = {
-            let state = self.inner.lock();
-            (state.qp.clone(), state.link)
-        };
-        if let Some(qp) = qp {
-            let device = self.inner.device()?;
-            device.device.verb(|card, now| {
-                // The peer still waits for acknowledgements of what was received here; in ERR nobody sends them.
-                card.flush(now, &device.device.pace);
-                // The program may have destroyed it already.
-                let _ = card
-                    .engine
-                    .modify_qp(now, qp.qpn, &link.attr(qp.qp_type, QpState::Err)?);
-                Ok(())
-            })?;
-        }
+        let _alone = self.inner.calls.lock();
+        self.let_queue_pair_fail()?;
         if self.inner.lock().phase == Phase::Ended {
             return Ok(());
         }
@@ -279,6 +216,7 @@ impl verbs_api::CmId for CmId {
 
     /// EINVAL: bound already.
     fn set_reuse_address(&self, reuse: bool) -> Result<()> {
+        let _alone = self.inner.calls.lock();
         self.expect_phase(&[Phase::Idle], "let an address be shared")?;
         self.inner.lock().options.reuse_address = reuse;
         Ok(())
@@ -286,6 +224,7 @@ impl verbs_api::CmId for CmId {
 
     /// EINVAL: bound already.
     fn set_only_own_family(&self, only: bool) -> Result<()> {
+        let _alone = self.inner.calls.lock();
         self.expect_phase(&[Phase::Idle], "keep address families apart")?;
         self.inner.lock().options.only_own_family = only;
         Ok(())
@@ -313,6 +252,7 @@ impl CmId {
     }
 
     fn refuse(&self, reason: RejectReason, private_data: &[u8]) -> Result<()> {
+        let _alone = self.inner.calls.lock();
         self.expect_phase(&[Phase::Requested, Phase::Replied], "reject")?;
         if self.inner.space.is_datagram() {
             let rep = SidrRep {
@@ -320,17 +260,19 @@ impl CmId {
                 private_data: field(private_data, 0)?,
                 ..SidrRep::default()
             };
-            self.command(|card, now, comm_id| card.cm.agent.answer(now, comm_id, rep))?;
+            self.command_to(Phase::Ended, |card, now, comm_id| {
+                card.cm.agent.answer(now, comm_id, rep)
+            })
         } else {
             let refuse = Refuse {
                 reason,
                 info: &[],
                 private_data,
             };
-            self.command(|card, now, comm_id| card.cm.agent.reject(now, comm_id, &refuse))?;
+            self.command_to(Phase::Ended, |card, now, comm_id| {
+                card.cm.agent.reject(now, comm_id, &refuse)
+            })
         }
-        self.inner.lock().phase = Phase::Ended;
-        Ok(())
     }
 
     fn expect_phase(&self, allowed: &[Phase], what: &str) -> Result<()> {
@@ -355,6 +297,15 @@ impl CmId {
             let comm_id = comm_id.ok_or_else(|| self.not_now("do this: it has no connection"))?;
             f(card, now, comm_id)?;
             card.manage(now);
+            Ok(())
+        })
+    }
+
+    /// The same for a command that leads to a phase, from which what follows may lead on.
+    fn command_to(&self, phase: Phase, f: impl FnOnce(&mut Card, Time, u32) -> Result<()>) -> Result<()> {
+        self.command(|card, now, comm_id| {
+            f(card, now, comm_id)?;
+            self.inner.lock().phase = phase;
             Ok(())
         })
     }

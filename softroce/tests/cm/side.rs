@@ -1,8 +1,10 @@
 //! One program of a conversation over RDMA CM.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use softroce::faults::Rules;
 use softroce::{Ah, Cm, CmId, Context, Cq, Mr, Options, Pd, Qp, Softroce};
 use verbs_api::{
     Access, Buffer, CmEvent, CmEventKind, CmId as _, CmPortSpace, CompletionQueue, ConnectionManager,
@@ -29,10 +31,22 @@ impl Side {
     }
 
     pub fn on_all(addresses: &[IpAddr]) -> Side {
-        let options = Options {
+        Side::with(Options {
             addresses: addresses.to_vec(),
             ..Options::default()
-        };
+        })
+    }
+
+    /// One whose devices can be given fault rules.
+    pub fn that_may_fail(address: IpAddr) -> Side {
+        Side::with(Options {
+            addresses: vec![address],
+            faults: Some(Arc::new(Rules::default())),
+            ..Options::default()
+        })
+    }
+
+    fn with(options: Options) -> Side {
         let provider = Softroce::new(options).unwrap();
         let cm = Cm::new(&provider).unwrap();
         Side { provider, cm }

@@ -35,35 +35,34 @@ impl Drop for Session {
     }
 }
 
-/// The directories of this user's runs that are under way, this one's too.
-pub fn all() -> Vec<PathBuf> {
+/// This user's runs that are under way, this one too: the process numbers of `softroce run`, and the directories.
+pub fn all() -> Vec<(u32, PathBuf)> {
     private::existing()
         .iter()
         .flat_map(|parent| under(parent))
         .collect()
 }
 
-fn under(parent: &Path) -> Vec<PathBuf> {
+fn under(parent: &Path) -> Vec<(u32, PathBuf)> {
     fs::read_dir(parent)
         .into_iter()
         .flatten()
         .flatten()
         .map(|entry| entry.path())
-        .filter(|path| run_of(path).is_some())
+        .filter_map(|path| Some((run_of(&path)?, path)))
         .collect()
 }
 
 /// Remove what runs that were killed have left.
 fn sweep(parent: &Path) {
-    for path in under(parent) {
-        let is_over = run_of(&path).is_some_and(|run| !Path::new("/proc").join(run).exists());
+    for (run, path) in under(parent) {
+        let is_over = !Path::new("/proc").join(run.to_string()).exists();
         if is_over && Path::new("/proc/self").exists() {
             let _ = fs::remove_dir_all(path);
         }
     }
 }
 
-fn run_of(path: &Path) -> Option<&str> {
-    let number = path.file_name()?.to_str()?.strip_prefix(PREFIX)?;
-    number.parse::<u32>().ok().map(|_| number)
+fn run_of(path: &Path) -> Option<u32> {
+    path.file_name()?.to_str()?.strip_prefix(PREFIX)?.parse().ok()
 }

@@ -26,14 +26,23 @@ impl Agent {
             return false;
         };
         let is_asking = matches!(connection.state, State::ReqSent | State::SidrReqSent);
+        if !is_unheard || !is_asking {
+            return false;
+        }
         let clock = &mut connection.clock;
-        if !is_unheard || !is_asking || clock.unheard_left == 0 {
+        let again_at = now + PAUSE_NS;
+        if clock.deadline.is_some_and(|deadline| deadline <= again_at) {
+            // The same answer once more, by the network or by somebody's ill will: it says nothing new before the request
+            // is out again.
+            return true;
+        }
+        if clock.unheard_left == 0 {
             return false;
         }
         clock.unheard_left -= 1;
         // This repetition is none of those for what is lost.
         clock.retries_left = clock.retries_left.saturating_add(1);
-        self.set_deadline(id, Some(now + PAUSE_NS));
+        self.set_deadline(id, Some(again_at));
         true
     }
 }

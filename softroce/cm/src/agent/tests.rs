@@ -2,7 +2,7 @@ use std::net::IpAddr;
 
 use roce_wire::Psn;
 use roce_wire::cm::ip::IpCm;
-use roce_wire::cm::{MessageKind, PathInfo, RejectReason, SidrStatus};
+use roce_wire::cm::{MessageKind, PathInfo, Rej, RejectReason, RejectedMessage, SidrStatus};
 
 use super::*;
 use crate::event::Happened;
@@ -255,6 +255,30 @@ fn a_service_that_nobody_offers_is_rejected_with_reason_8() {
     // At once, and ten times more within 0.2 s.
     assert_eq!(pair.agents[1].counters().no_listener, 11);
     assert_eq!(pair.agents[0].connection_count(), 0);
+}
+
+/// Eleven copies of one refusal ended the patience at once; and each of them bought a repetition of a lost message.
+#[test]
+fn a_refusal_that_comes_many_times_counts_once() {
+    let mut pair = Pair::new();
+    pair.agents[1].unlisten(SERVICE);
+    let id = pair.agents[0].connect(pair.now, ask(0x100, 0x11)).unwrap();
+    let refused = Message::Rej(Rej {
+        remote_comm_id: id,
+        of_message: RejectedMessage::REQ,
+        reason: RejectReason::INVALID_SERVICE_ID,
+        ..Rej::default()
+    });
+    for _ in 0..30 {
+        pair.agents[0].handle_mad(pair.now, &peer_of(0), &refused.to_mad(1));
+    }
+    assert_eq!(pair.agents[0].state(id), State::ReqSent);
+    // All that is sent from now on is lost.
+    pair.carries = Box::new(|_, _| false);
+    pair.pass(3600);
+    // The first, the one after the refusal, and those for what is lost.
+    assert_eq!(pair.sent[0].len(), 1 + 1 + usize::from(RETRIES));
+    assert_eq!(pair.events[0][0].happened, Happened::Unreachable);
 }
 
 #[test]

@@ -10,7 +10,8 @@ use verbs_sys::cm_constants::{
 };
 use verbs_sys::{rdma_addrinfo, rdma_cm_id};
 
-use super::id::{self, IdHandle};
+use super::calls::{Then, call};
+use super::id;
 use super::sockaddr;
 use crate::entry::{self, place};
 
@@ -65,56 +66,55 @@ pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
 /// `rdma_resolve_addrinfo`: the same, and the answer is an event of the id.
 ///
 /// # Safety
-/// `id` is NULL or alive; else as `rdma_getaddrinfo`.
+/// As `rdma_getaddrinfo`.
 pub(crate) unsafe extern "C-unwind" fn rdma_resolve_addrinfo(
     id: *mut rdma_cm_id,
     node: *const c_char,
     service: *const c_char,
     hints: *const rdma_addrinfo,
 ) -> c_int {
-    let asked = entry::count("rdma_resolve_addrinfo", || {
-        let mut found = null_mut();
-        // SAFETY: the caller's promise.
-        unsafe {
-            let object = id::object(id)?;
-            let (kind, status) = match rdma_getaddrinfo(node, service, hints, &mut found) {
-                0 => (CmEventKind::AddrInfoResolved, 0),
-                _ => (CmEventKind::AddrInfoError, -libc::EADDRNOTAVAIL),
-            };
-            let before = std::mem::replace(&mut IdHandle::extra(id).lock().found, found);
-            rdma_freeaddrinfo(before);
-            object.tell_program(kind, status, 0);
-        }
-        Ok(0)
-    });
-    match asked {
-        // SAFETY: alive, as was just seen.
-        0 => unsafe { id::complete(id) },
-        failed => failed,
+    const VERB: &str = "rdma_resolve_addrinfo";
+    // Looking up may take long: the id is held before, to see whether there is one, and after.
+    let exists = entry::count(VERB, || id::hold(id).map(|_| 0));
+    if exists != 0 {
+        return exists;
     }
+    let mut found = null_mut();
+    // SAFETY: the caller's promise.
+    let (kind, status) = match unsafe { rdma_getaddrinfo(node, service, hints, &mut found) } {
+        0 => (CmEventKind::AddrInfoResolved, 0),
+        _ => (CmEventKind::AddrInfoError, -libc::EADDRNOTAVAIL),
+    };
+    let result = call(VERB, id, |held| {
+        // The list of an earlier call is freed below.
+        std::mem::swap(&mut held.state.found, &mut found);
+        held.tell_program(kind, status, 0);
+        Ok(Then::Event)
+    });
+    // SAFETY: made by this library, and now nobody's.
+    unsafe { rdma_freeaddrinfo(found) };
+    result
 }
 
 /// `rdma_query_addrinfo`: what was found, which is the program's from then on (`rdma_freeaddrinfo`).
 ///
 /// # Safety
-/// `id` is NULL or alive, `found` NULL or valid for a write.
+/// `found` is NULL or valid for a write.
 pub(crate) unsafe extern "C" fn rdma_query_addrinfo(
     id: *mut rdma_cm_id,
     found: *mut *mut rdma_addrinfo,
 ) -> c_int {
     entry::count("rdma_query_addrinfo", || {
+        let mut held = id::hold(id)?;
         // SAFETY: the caller's promise.
-        unsafe {
-            id::object(id)?;
-            let place = place(found, "the place for addresses")?;
-            let list = std::mem::replace(&mut IdHandle::extra(id).lock().found, null_mut());
-            if list.is_null() {
-                return Err(Error::invalid(
-                    "nothing was resolved; call rdma_resolve_addrinfo first",
-                ));
-            }
-            *place = list;
+        let place = unsafe { place(found, "the place for addresses") }?;
+        let list = std::mem::replace(&mut held.state.found, null_mut());
+        if list.is_null() {
+            return Err(Error::invalid(
+                "nothing was resolved; call rdma_resolve_addrinfo first",
+            ));
         }
+        *place = list;
         Ok(0)
     })
 }

@@ -5,10 +5,10 @@ use std::os::fd::AsRawFd;
 
 use softroce::lock::Mutex;
 use verbs_api::{CmId as _, ConnectionManager as _, Result};
-use verbs_sys::{rdma_cm_id, rdma_event_channel};
+use verbs_sys::{rdma_cm_event, rdma_cm_id, rdma_event_channel};
 
-use super::id::{self, IdHandle};
-use super::live;
+use super::live::{self, Serial};
+use super::{event, id};
 use crate::Cm;
 use crate::device::Registry;
 use crate::entry::{self, explain, number, pointer};
@@ -22,19 +22,41 @@ pub(super) struct ChannelExtra {
     pub(super) taking: Mutex<()>,
 }
 
-/// The provider's channel, and what is kept beside it.
+/// A channel in a call: it stays.
+pub(super) struct Entered<'a> {
+    pub(super) cm: &'a Cm,
+    pub(super) extra: &'a ChannelExtra,
+    _visit: live::Visit,
+}
+
+/// Use a channel.
 ///
-/// # Safety
-/// `channel` is NULL or alive during `'a`.
-pub(super) unsafe fn object<'a>(channel: *mut rdma_event_channel) -> Result<(&'a Cm, &'a ChannelExtra)> {
-    live::check(live::CHANNELS, channel, "the event channel")?;
-    // SAFETY: alive.
-    unsafe {
-        Ok((
-            ChannelHandle::object(channel, "the event channel")?,
+/// # Errors
+/// EINVAL for NULL and for what is no channel (any more), ENODEV in a forked child.
+pub(super) fn enter<'a>(channel: *mut rdma_event_channel) -> Result<Entered<'a>> {
+    entered(channel, live::enter(live::CHANNELS, channel, WHAT)?)
+}
+
+/// The same, unless it is another one by now.
+pub(super) fn enter_again<'a>(channel: *mut rdma_event_channel, serial: Serial) -> Result<Entered<'a>> {
+    entered(channel, live::enter_again(live::CHANNELS, channel, serial, WHAT)?)
+}
+
+const WHAT: &str = "the event channel";
+
+fn entered<'a>(channel: *mut rdma_event_channel, visit: live::Visit) -> Result<Entered<'a>> {
+    // SAFETY: it is one of ours, and stays while the visit lasts, which is as long as what comes of it.
+    let (cm, extra) = unsafe {
+        (
+            ChannelHandle::object(channel, WHAT)?,
             ChannelHandle::extra(channel),
-        ))
-    }
+        )
+    };
+    Ok(Entered {
+        cm,
+        extra,
+        _visit: visit,
+    })
 }
 
 /// A new channel.
@@ -49,21 +71,24 @@ pub(super) fn create() -> Result<*mut rdma_event_channel> {
     live::begins(live::CHANNELS, ChannelHandle::hand_out(c, cm, extra))
 }
 
-/// Its end.
-///
-/// # Safety
-/// `channel` is NULL or alive, and not used afterwards.
-pub(super) unsafe fn destroy(channel: *mut rdma_event_channel) -> Result<()> {
-    if !live::ends(live::CHANNELS, channel, "the event channel")? {
+/// Its end. To be called while this thread is in no channel.
+pub(super) fn destroy(channel: *mut rdma_event_channel) -> Result<()> {
+    if !live::ends(live::CHANNELS, channel, WHAT)? {
         return Ok(());
     }
-    // SAFETY: it was alive until now.
+    // SAFETY: it was alive until now, and this call alone has it.
     unsafe {
-        ChannelHandle::destroy(channel, "the event channel", |cm| {
+        ChannelHandle::destroy(channel, WHAT, |cm| {
             drop(cm);
             Ok(())
         })
     }
+}
+
+/// The end of a channel that an id had for itself. Who waits on it is woken, and finds it gone.
+pub(super) fn destroy_own(channel: *mut rdma_event_channel) -> Result<()> {
+    enter(channel)?.cm.wake();
+    destroy(channel)
 }
 
 /// `rdma_create_event_channel`
@@ -74,33 +99,17 @@ pub(crate) extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel 
 }
 
 /// `rdma_destroy_event_channel`
-///
-/// # Safety
-/// `channel` is NULL or alive, and not used afterwards; its ids are destroyed.
-pub(crate) unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
-    // SAFETY: the caller's promise.
-    number("rdma_destroy_event_channel", || unsafe { destroy(channel) });
+pub(crate) extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
+    number("rdma_destroy_event_channel", || destroy(channel));
 }
 
 /// `rdma_migrate_id`: to another channel, or (NULL) to one of its own, which makes it synchronous.
-///
-/// # Safety
-/// `id` and `channel` are NULL or alive.
-pub(crate) unsafe extern "C" fn rdma_migrate_id(
-    id: *mut rdma_cm_id,
-    channel: *mut rdma_event_channel,
-) -> c_int {
-    entry::count("rdma_migrate_id", || {
-        // SAFETY: the caller's promise.
-        unsafe { migrate(id, channel) }.map(|()| 0)
-    })
+pub(crate) extern "C" fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
+    entry::count("rdma_migrate_id", || migrate(id, channel).map(|()| 0))
 }
 
-/// # Safety
-/// `id` and `channel` are NULL or alive.
-pub(super) unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> Result<()> {
-    // SAFETY: the caller's promise.
-    let object = unsafe { id::object(id) }?;
+/// To be called while this thread holds no id.
+pub(super) fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> Result<()> {
     let (target, own) = match channel.is_null() {
         true => {
             let own = create()?;
@@ -108,23 +117,35 @@ pub(super) unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_chann
         }
         false => (channel, None),
     };
-    // SAFETY: the caller's promise, or just created.
-    let moved = unsafe { self::object(target) }.and_then(|(cm, _)| object.migrate(cm));
-    if let Err(error) = moved {
-        if let Some(own) = own {
-            // SAFETY: created above, and nobody has seen it.
-            unsafe { destroy(own) }?;
+    // What it leaves behind goes once the id is given back: in the channel may be a call that waits for the id.
+    let (event, before) = match move_to(id, target, own) {
+        Ok(left) => left,
+        Err(error) => {
+            if let Some(own) = own {
+                destroy(own)?;
+            }
+            return Err(error);
         }
-        return Err(error);
+    };
+    event::let_go(event);
+    match before {
+        Some(before) => destroy_own(before),
+        None => Ok(()),
     }
-    // SAFETY: the id is alive; its own channel, if it had one, is left by it.
-    unsafe {
-        id::let_go_of_event(id);
-        (*id).channel = target;
-        let before = std::mem::replace(&mut IdHandle::extra(id).lock().own_channel, own);
-        match before {
-            Some(before) => destroy(before),
-            None => Ok(()),
-        }
-    }
+}
+
+/// The event and the channel of its own that an id has left.
+type Left = (*mut rdma_cm_event, Option<*mut rdma_event_channel>);
+
+fn move_to(
+    id: *mut rdma_cm_id,
+    target: *mut rdma_event_channel,
+    own: Option<*mut rdma_event_channel>,
+) -> Result<Left> {
+    let channel = enter(target)?;
+    let mut held = id::hold(id)?;
+    held.migrate(channel.cm)?;
+    held.c().channel = target;
+    let before = std::mem::replace(&mut held.state.own_channel, own);
+    Ok((held.take_event(), before))
 }

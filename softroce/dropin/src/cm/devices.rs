@@ -2,7 +2,6 @@
 //! programs keep `id->verbs`.
 
 use std::ffi::c_int;
-use std::ptr::{self, null_mut};
 
 use softroce::lock::Mutex;
 use verbs_api::{Error, ErrorKind, Result};
@@ -11,7 +10,7 @@ use verbs_sys::*;
 use super::made;
 use crate::device::{Registry, ibv_open_device};
 use crate::entry::pointer;
-use crate::{memory, xrc};
+use crate::{list, memory, xrc};
 
 /// What ids of this process have opened.
 #[derive(Default)]
@@ -110,8 +109,7 @@ pub(crate) unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut
             // SAFETY: the caller's promise.
             unsafe { *count = list.len() as c_int };
         }
-        list.push(null_mut());
-        Ok(Box::into_raw(list.into_boxed_slice()).cast())
+        Ok(list::hand_out(list))
     })
 }
 
@@ -120,14 +118,6 @@ pub(crate) unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut
 /// # Safety
 /// `list` is NULL or came from `rdma_get_devices` and was not freed.
 pub(crate) unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
-    if list.is_null() {
-        return;
-    }
-    let mut length = 1;
-    // SAFETY: the list ends with NULL.
-    while unsafe { !(*list.add(length - 1)).is_null() } {
-        length += 1;
-    }
-    // SAFETY: a boxed slice of this length, made above.
-    drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(list, length)) });
+    // SAFETY: the caller's promise.
+    unsafe { list::take_back(list) };
 }

@@ -8,10 +8,10 @@ use verbs_sys::cm_constants::RAI_PASSIVE;
 use verbs_sys::*;
 
 use super::address::{rdma_bind_addr, rdma_resolve_addr, rdma_resolve_route};
-use super::event::take_event;
-use super::id::{self, IdHandle};
+use super::calls::await_event;
 use super::queue_pair::{create_plain, rdma_destroy_qp};
 use super::shared_receive::rdma_destroy_srq;
+use super::{event, id, sockaddr};
 use crate::entry::{self, number, place, value};
 
 /// How long to look for an address or a route.
@@ -31,13 +31,14 @@ pub(crate) unsafe extern "C-unwind" fn rdma_create_ep(
     let mut is_passive = false;
     let created = entry::count("rdma_create_ep", || {
         // SAFETY: the caller's promise.
-        unsafe {
+        let found = unsafe {
             place(id, "the place for the id")?;
-            let found = value(found, "the address information")?;
-            is_passive = found.ai_flags & RAI_PASSIVE != 0;
-            made = id::create(null_mut(), null_mut(), found.ai_port_space)?;
-            (*made).qp_type = found.ai_qp_type;
-        }
+            value(found, "the address information")?
+        };
+        sockaddr::check_family(found.ai_family, "the address information")?;
+        is_passive = found.ai_flags & RAI_PASSIVE != 0;
+        made = id::create(null_mut(), null_mut(), found.ai_port_space)?;
+        id::hold(made)?.c().qp_type = found.ai_qp_type;
         Ok(0)
     });
     if created != 0 {
@@ -72,20 +73,22 @@ unsafe fn prepare_passive(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe {
-        let bound = rdma_bind_addr(id, found.ai_src_addr);
-        if bound == 0
-            && let Some(init) = init.as_ref()
-        {
+    let (bound, init) = unsafe { (rdma_bind_addr(id, found.ai_src_addr), init.as_ref()) };
+    if bound != 0 {
+        return bound;
+    }
+    entry::count("rdma_create_ep", || {
+        let mut held = id::hold(id)?;
+        if let Some(init) = init {
             let mut init = *init;
             init.qp_type = found.ai_qp_type;
-            IdHandle::extra(id).lock().for_requests = Some((pd, init));
+            held.state.for_requests = Some((pd, init));
         }
-        if bound == 0 && !pd.is_null() {
-            (*id).pd = pd;
+        if !pd.is_null() {
+            held.c().pd = pd;
         }
-        bound
-    }
+        Ok(0)
+    })
 }
 
 /// Resolved, with a queue pair if one is wanted.
@@ -108,7 +111,7 @@ unsafe fn prepare_active(
         entry::count("rdma_create_ep", || {
             if let Some(init) = init.as_mut() {
                 init.qp_type = found.ai_qp_type;
-                create_plain(id, pd, init)?;
+                create_plain(&mut id::hold(id)?, pd, init)?;
             }
             Ok(0)
         })
@@ -118,95 +121,73 @@ unsafe fn prepare_active(
 /// `rdma_destroy_ep`: with its queue pair and shared receive queue.
 ///
 /// # Safety
-/// `id` is NULL or alive, and not used afterwards.
+/// Both are alive, if the id has them.
 pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     number("rdma_destroy_ep", || {
+        let (has_qp, has_srq) = match id::hold(id) {
+            Ok(mut held) => (!held.c().qp.is_null(), !held.c().srq.is_null()),
+            Err(_) => (false, false),
+        };
         // SAFETY: the caller's promise.
         unsafe {
-            if id::object(id).is_ok() {
-                if !(*id).qp.is_null() {
-                    rdma_destroy_qp(id);
-                }
-                if !(*id).srq.is_null() {
-                    rdma_destroy_srq(id);
-                }
+            if has_qp {
+                rdma_destroy_qp(id);
             }
-            id::destroy(id)
+            if has_srq {
+                rdma_destroy_srq(id);
+            }
         }
+        id::destroy(id)
     });
 }
 
 /// `rdma_get_request`: waits for a request to a synchronous listener.
 ///
 /// # Safety
-/// `listener` is NULL or alive, `id` NULL or valid for a write.
+/// `id` is NULL or valid for a write.
 pub(crate) unsafe extern "C-unwind" fn rdma_get_request(
     listener: *mut rdma_cm_id,
     id: *mut *mut rdma_cm_id,
 ) -> c_int {
-    let may_wait = entry::count("rdma_get_request", || {
+    const VERB: &str = "rdma_get_request";
+    // SAFETY: the caller's promise.
+    let has_place = entry::count(VERB, || unsafe { place(id, "the place for the id") }.map(|_| 0));
+    let mut event = null_mut();
+    if has_place != 0 || await_event(VERB, listener, &mut event) != 0 {
+        return -1;
+    }
+    entry::count(VERB, || {
+        // SAFETY: taken above, and not acknowledged.
+        let (kind, new) = unsafe { ((*event).event, (*event).id) };
+        if kind != CmEventKind::ConnectRequest as c_int {
+            event::acknowledge(event)?;
+            return Err(Error::invalid(format!(
+                "an event of type {kind} came, and no request"
+            )));
+        }
         // SAFETY: the caller's promise.
-        unsafe {
-            id::object(listener)?;
-            place(id, "the place for the id")?;
-            if IdHandle::extra(listener).lock().own_channel.is_none() {
-                return Err(Error::invalid(
-                    "the id has an event channel, on which its requests arrive (rdma_get_cm_event)",
-                ));
-            }
-            id::let_go_of_event(listener);
-        }
-        Ok(0)
-    });
-    if may_wait != 0 {
-        return may_wait;
-    }
-    // SAFETY: alive, as was just seen.
-    unsafe {
-        if take_event(
-            "rdma_get_request",
-            (*listener).channel,
-            &raw mut (*listener).event,
-        ) != 0
-        {
-            return -1;
-        }
-    }
-    entry::count("rdma_get_request", || {
-        // SAFETY: alive, and so is its event, just taken.
-        unsafe {
-            let event = (*listener).event;
-            if (*event).event != CmEventKind::ConnectRequest as c_int {
-                let what = format!("an event of type {} came, and no request", (*event).event);
-                id::let_go_of_event(listener);
-                return Err(Error::invalid(what));
-            }
-            let new = (*event).id;
-            if let Err(error) = add_queue_pair(listener, new) {
-                id::let_go_of_event(listener);
-                id::destroy(new)?;
-                return Err(error);
-            }
+        let place = unsafe { place(id, "the place for the id") };
+        let ready = place.and_then(|place| {
+            add_queue_pair(listener, new)?;
             // The new id has the event from now on.
-            (*listener).event = null_mut();
-            (*new).event = event;
-            *id = new;
+            id::hold(new)?.c().event = event;
+            *place = new;
+            Ok(0)
+        });
+        if ready.is_err() {
+            event::acknowledge(event)?;
+            id::destroy(new)?;
         }
-        Ok(0)
+        ready
     })
 }
 
 /// The queue pair that the listener's endpoint was told to give to requests.
-///
-/// # Safety
-/// Both are alive.
-unsafe fn add_queue_pair(listener: *mut rdma_cm_id, new: *mut rdma_cm_id) -> Result<()> {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let wanted = IdHandle::extra(listener).lock().for_requests;
-        match wanted {
-            Some((pd, mut init)) => create_plain(new, pd, &mut init),
-            None => Ok(()),
-        }
+fn add_queue_pair(listener: *mut rdma_cm_id, new: *mut rdma_cm_id) -> Result<()> {
+    let wanted = id::hold(listener)?.state.for_requests;
+    match wanted {
+        // SAFETY: what the program named when it made the endpoint, it has not destroyed.
+        Some((pd, mut init)) => unsafe { create_plain(&mut id::hold(new)?, pd, &mut init) },
+        None => Ok(()),
     }
 }

@@ -9,9 +9,9 @@ use verbs_api::{Acknowledge, CmEvent, CmEventKind, CmId as _, ConnectionManager 
 use verbs_sys::convert::ah_attr_to_c;
 use verbs_sys::*;
 
-use super::id::IdHandle;
+use super::id::Held;
 use super::{channel, id, live};
-use crate::entry::{self, place};
+use crate::entry::{self, null, place};
 use crate::handle::Handle;
 use crate::wait::{self, Attempt};
 use crate::{Cm, CmId};
@@ -34,14 +34,29 @@ const FORGOTTEN_MS: c_int = 1000;
 /// `rdma_get_cm_event`: waits, unless `O_NONBLOCK` is set on the channel's descriptor.
 ///
 /// # Safety
-/// `channel` is NULL or alive, `event` NULL or valid for a write.
+/// `event` is NULL or valid for a write.
 pub(crate) unsafe extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let status = unsafe { take_event("rdma_get_cm_event", channel, event) };
-    if status != 0 && !channel.is_null() && live::check(live::CHANNELS, channel, "").is_err() {
+    const VERB: &str = "rdma_get_cm_event";
+    let mut serial = None;
+    let found = entry::count(VERB, || {
+        // SAFETY: the caller's promise.
+        unsafe { place(event, "the place for the event") }?;
+        serial = Some(live::enter(live::CHANNELS, channel, "the event channel")?.serial());
+        Ok(0)
+    });
+    let status = match serial {
+        None => found,
+        Some(serial) => wait::until_taken(VERB, || {
+            // SAFETY: the caller's promise.
+            take(&channel::enter_again(channel, serial)?, unsafe {
+                place(event, "the place for the event")
+            }?)
+        }),
+    };
+    if status != 0 && !channel.is_null() && live::is_gone(live::CHANNELS, channel) {
         let errno = std::io::Error::last_os_error().raw_os_error();
         wait::pause(FORGOTTEN_MS);
         entry::set_errno(errno.unwrap_or(libc::EINVAL));
@@ -49,107 +64,97 @@ pub(crate) unsafe extern "C-unwind" fn rdma_get_cm_event(
     status
 }
 
-/// # Safety
-/// As [`rdma_get_cm_event`].
-pub(super) unsafe fn take_event(
-    verb: &str,
-    channel: *mut rdma_event_channel,
-    event: *mut *mut rdma_cm_event,
-) -> c_int {
-    wait::until_taken(verb, || {
-        // SAFETY: the caller's promise.
-        let ((cm, extra), place) = unsafe {
-            (
-                channel::object(channel)?,
-                place(event, "the place for the event")?,
-            )
-        };
-        let _taking = extra.taking.lock();
-        while let Some(mut event) = cm.wait(Some(Duration::ZERO))? {
-            let id = event.cookie as *mut rdma_cm_id;
-            // Kept until the end of this round, so that until then no other id can be where this one is.
-            let nothing = Acknowledge::new(|| ());
-            let mut acknowledge = Some(std::mem::replace(&mut event.acknowledge, nothing));
-            // SAFETY: an event leads to an id that is there, since destroying it waits for the event.
-            match unsafe { hand_out(event, &mut acknowledge) } {
-                Ok(taken) => {
-                    *place = taken;
-                    return Ok(Attempt::Taken);
-                }
-                // Another thread destroys the id at this very moment: its events go with it.
-                Err(_) if live::check(live::IDS, id, "the id").is_err() => {}
-                Err(error) => return Err(error),
+/// The next event, if there is one. To be called while this thread holds no id.
+pub(super) fn take(channel: &channel::Entered<'_>, place: &mut *mut rdma_cm_event) -> Result<Attempt> {
+    let _taking = channel.extra.taking.lock();
+    while let Some(mut event) = channel.cm.wait(Some(Duration::ZERO))? {
+        let id = event.cookie as *mut rdma_cm_id;
+        // Kept until the end of this round, so that until then no other id can be where this one is.
+        let nothing = Acknowledge::new(|| ());
+        let mut acknowledge = Some(std::mem::replace(&mut event.acknowledge, nothing));
+        match hand_out(event, &mut acknowledge) {
+            Ok(taken) => {
+                *place = taken;
+                return Ok(Attempt::Taken);
             }
+            // Another thread destroys the id at this very moment: its events go with it.
+            Err(_) if live::is_gone(live::IDS, id) => {}
+            Err(error) => return Err(error),
         }
-        Ok(Attempt::Nothing(cm.fd().as_raw_fd()))
-    })
+    }
+    Ok(Attempt::Nothing(channel.cm.fd().as_raw_fd()))
 }
 
 /// `rdma_ack_cm_event`
-///
-/// # Safety
-/// `event` is NULL or came from `rdma_get_cm_event`, and is not used afterwards.
-pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+pub(crate) extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     entry::count("rdma_ack_cm_event", || {
-        let acknowledge = |taken| {
-            drop::<Taken>(taken);
-            Ok(())
-        };
-        if live::ends(live::EVENTS, event, "the event")? {
-            // SAFETY: it was alive until now.
-            unsafe { EventHandle::destroy(event, "the event", acknowledge) }?;
+        match event.is_null() {
+            true => return Err(null("the event")),
+            false => acknowledge(event)?,
         }
         Ok(0)
     })
 }
 
-/// `rdma_write_cm_event`: an event of the program's own.
+/// Acknowledge an event of C's; NULL is none.
 ///
-/// # Safety
-/// `id` is NULL or alive.
-pub(crate) unsafe extern "C" fn rdma_write_cm_event(
+/// # Errors
+/// EINVAL: it is none (any more).
+pub(super) fn acknowledge(event: *mut rdma_cm_event) -> Result<()> {
+    if event.is_null() || !live::ends(live::EVENTS, event, "the event")? {
+        return Ok(());
+    }
+    // SAFETY: it was alive until now, and this call alone has it.
+    unsafe {
+        EventHandle::destroy(event, "the event", |taken| {
+            drop::<Taken>(taken);
+            Ok(())
+        })
+    }
+}
+
+/// Acknowledge an event that was left in an id, or NULL, unless the program has done so itself.
+pub(super) fn let_go(event: *mut rdma_cm_event) {
+    let _ = acknowledge(event);
+}
+
+/// `rdma_write_cm_event`: an event of the program's own.
+pub(crate) extern "C" fn rdma_write_cm_event(
     id: *mut rdma_cm_id,
     event: c_int,
     status: c_int,
     argument: u64,
 ) -> c_int {
     entry::count("rdma_write_cm_event", || {
+        let held = id::hold(id)?;
         if event != CmEventKind::User as c_int {
             return Err(Error::invalid(format!(
                 "a program writes events of type {} (RDMA_CM_EVENT_USER), not {event}",
                 CmEventKind::User as c_int
             )));
         }
-        // SAFETY: the caller's promise.
-        unsafe { id::object(id) }?.tell_program(CmEventKind::User, status, argument);
+        held.tell_program(CmEventKind::User, status, argument);
         Ok(0)
     })
 }
 
 /// An event as C has it. Its acknowledgement is taken when that works.
-///
-/// # Safety
-/// The id of the event is alive.
-unsafe fn hand_out(event: CmEvent<Cm>, acknowledge: &mut Option<Acknowledge>) -> Result<*mut rdma_cm_event> {
+fn hand_out(event: CmEvent<Cm>, acknowledge: &mut Option<Acknowledge>) -> Result<*mut rdma_cm_event> {
     let id = event.cookie as *mut rdma_cm_id;
     let kind = event.kind;
-    // SAFETY: the caller's promise.
-    let is_datagram = unsafe {
-        match kind {
-            CmEventKind::AddrResolved => id::refresh(id)?,
-            CmEventKind::RouteResolved => id::refresh_path(id)?,
-            _ => {}
-        }
-        let space = id::object(id)?.port_space();
-        space.is_datagram()
-    };
+    let mut held = id::hold(id)?;
+    match kind {
+        CmEventKind::AddrResolved => held.refresh()?,
+        CmEventKind::RouteResolved => held.refresh_path()?,
+        _ => {}
+    }
+    let is_datagram = held.port_space().is_datagram();
     // SAFETY: zeroes are valid in every member: numbers and NULL pointers.
     let mut c: rdma_cm_event = unsafe { std::mem::zeroed() };
     c.id = id;
     c.event = kind as c_int;
     c.status = event.status;
-    // SAFETY: the caller's promise.
-    let private_data = match unsafe { brings_private_data(id, kind) } {
+    let private_data = match brings_private_data(held.is_passive, kind) {
         true => event.private_data,
         false => Vec::new(),
     };
@@ -190,8 +195,7 @@ unsafe fn hand_out(event: CmEvent<Cm>, acknowledge: &mut Option<Acknowledge>) ->
     }
     if let Some(request) = event.request {
         c.listen_id = id;
-        // SAFETY: the caller's promise.
-        c.id = unsafe { hand_out_request(id, request) }?;
+        c.id = hand_out_request(&mut held, request)?;
     }
     let taken = Taken {
         _private_data: private_data,
@@ -202,48 +206,38 @@ unsafe fn hand_out(event: CmEvent<Cm>, acknowledge: &mut Option<Acknowledge>) ->
 
 /// Whether an event has private data for the program; as the kernel has it, a passive side gets none with the last
 /// message of the handshake, and nobody with the messages of the end.
-///
-/// # Safety
-/// `id` is alive.
-unsafe fn brings_private_data(id: *mut rdma_cm_id, kind: CmEventKind) -> bool {
+fn brings_private_data(is_passive: bool, kind: CmEventKind) -> bool {
     match kind {
         CmEventKind::ConnectRequest
         | CmEventKind::ConnectResponse
         | CmEventKind::Rejected
         | CmEventKind::Unreachable => true,
-        // SAFETY: the caller's promise.
-        CmEventKind::Established => !unsafe { IdHandle::extra(id) }.is_passive,
+        CmEventKind::Established => !is_passive,
         _ => false,
     }
 }
 
 /// The new id that a request brings. It takes after its listener.
-///
-/// # Safety
-/// `listener` is alive.
-unsafe fn hand_out_request(listener: *mut rdma_cm_id, request: CmId) -> Result<*mut rdma_cm_id> {
-    // SAFETY: the caller's promise.
-    let (channel, context, is_synchronous) = unsafe {
-        (
-            (*listener).channel,
-            (*listener).context,
-            IdHandle::extra(listener).lock().own_channel.is_some(),
-        )
+fn hand_out_request(listener: &mut Held<'_>, request: CmId) -> Result<*mut rdma_cm_id> {
+    let is_synchronous = listener.state.own_channel.is_some();
+    let (channel, context, qp_type) = {
+        let c = listener.c();
+        (c.channel, c.context, c.qp_type)
     };
     let new = id::hand_out(request, channel, context, true)?;
-    // SAFETY: just handed out.
-    let ready = unsafe {
-        (*new).qp_type = (*listener).qp_type;
-        id::refresh(new)
-            .and_then(|()| id::refresh_path(new))
-            .and_then(|()| match is_synchronous {
-                true => channel::migrate(new, null_mut()),
-                false => Ok(()),
-            })
+    let made_ready = || {
+        let mut held = id::hold(new)?;
+        held.c().qp_type = qp_type;
+        held.refresh()?;
+        held.refresh_path()
     };
+    let ready = made_ready().and_then(|()| match is_synchronous {
+        true => channel::migrate(new, null_mut()),
+        false => Ok(()),
+    });
     if let Err(error) = ready {
-        // SAFETY: nobody has seen it. The request is refused by that.
-        unsafe { id::destroy(new) }?;
+        // The request is refused by that.
+        id::destroy(new)?;
         return Err(error);
     }
     Ok(new)

@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::ptr::null_mut;
 
 use softroce::lock::{Mutex, MutexGuard};
@@ -10,8 +11,8 @@ use verbs_api::{CmId as _, CmPortSpace, ConnectionManager as _, Error, Gid, Obje
 use verbs_sys::*;
 
 use super::addrinfo::rdma_freeaddrinfo;
-use super::event::{rdma_ack_cm_event, take_event};
-use super::{channel, devices, live, sockaddr};
+use super::live::Serial;
+use super::{channel, devices, event, live, sockaddr};
 use crate::entry::{self, place};
 use crate::handle::Handle;
 use crate::{CmId, context};
@@ -22,7 +23,8 @@ pub(super) type IdHandle = Handle<rdma_cm_id, CmId, IdExtra>;
 /// What an id keeps beside the provider's.
 pub(super) struct IdExtra {
     /// It came with a request of a peer's.
-    pub(super) is_passive: bool,
+    is_passive: bool,
+    /// Held by calls that use the id; what they wait for they wait for without it.
     state: Mutex<IdState>,
 }
 
@@ -54,23 +56,65 @@ impl Default for IdState {
     }
 }
 
-impl IdExtra {
-    pub(super) fn lock(&self) -> MutexGuard<'_, IdState> {
-        self.state.lock()
+/// An id in a call: it stays, and no other call changes it.
+pub(super) struct Held<'a> {
+    // Given back in this order.
+    pub(super) state: MutexGuard<'a, IdState>,
+    object: &'a CmId,
+    id: *mut rdma_cm_id,
+    pub(super) is_passive: bool,
+    visit: live::Visit,
+}
+
+impl Deref for Held<'_> {
+    type Target = CmId;
+
+    fn deref(&self) -> &CmId {
+        self.object
     }
 }
 
-/// The provider's id.
+impl Held<'_> {
+    /// By which C knows it.
+    pub(super) fn pointer(&self) -> *mut rdma_cm_id {
+        self.id
+    }
+
+    /// Which of those it is that have been at its address.
+    pub(super) fn serial(&self) -> Serial {
+        self.visit.serial()
+    }
+
+    /// What C sees of it.
+    pub(super) fn c(&mut self) -> &mut rdma_cm_id {
+        // SAFETY: alive while it is held, and by this library only written with its lock held.
+        unsafe { &mut *self.id }
+    }
+}
+
+/// Use an id.
 ///
 /// # Errors
-/// EINVAL for NULL, ENODEV in a forked child.
-///
-/// # Safety
-/// `id` is NULL or alive during `'a`.
-pub(super) unsafe fn object<'a>(id: *mut rdma_cm_id) -> Result<&'a CmId> {
-    live::check(live::IDS, id, "the id")?;
-    // SAFETY: alive.
-    unsafe { IdHandle::object(id, "the id") }
+/// EINVAL for NULL and for what is no id (any more), ENODEV in a forked child.
+pub(super) fn hold<'a>(id: *mut rdma_cm_id) -> Result<Held<'a>> {
+    held(id, live::enter(live::IDS, id, "the id")?)
+}
+
+/// The same, unless it is another one by now.
+pub(super) fn hold_again<'a>(id: *mut rdma_cm_id, serial: Serial) -> Result<Held<'a>> {
+    held(id, live::enter_again(live::IDS, id, serial, "the id")?)
+}
+
+fn held<'a>(id: *mut rdma_cm_id, visit: live::Visit) -> Result<Held<'a>> {
+    // SAFETY: it is one of ours, and stays while the visit lasts, which is as long as what comes of it.
+    let (object, extra) = unsafe { (IdHandle::object(id, "the id")?, IdHandle::extra(id)) };
+    Ok(Held {
+        state: extra.state.lock(),
+        object,
+        id,
+        is_passive: extra.is_passive,
+        visit,
+    })
 }
 
 /// The queue pair type that ids of a port space have unless a program says otherwise.
@@ -104,10 +148,7 @@ pub(super) fn hand_out(
 }
 
 /// A new id; without a channel one of its own.
-///
-/// # Safety
-/// `channel` is NULL or alive.
-pub(super) unsafe fn create(
+pub(super) fn create(
     channel: *mut rdma_event_channel,
     context: *mut c_void,
     space: c_int,
@@ -119,162 +160,111 @@ pub(super) unsafe fn create(
         false => None,
     };
     let channel = own.unwrap_or(channel);
-    // SAFETY: the caller's promise, or just created.
-    let made = unsafe { channel::object(channel) }.and_then(|(cm, _)| cm.create_id(space, 0));
+    let made = channel::enter(channel).and_then(|entered| entered.cm.create_id(space, 0));
     match made {
         Ok(object) => {
             let id = hand_out(object, channel, context, false)?;
-            // SAFETY: just handed out.
-            unsafe { IdHandle::extra(id) }.lock().own_channel = own;
+            hold(id)?.state.own_channel = own;
             Ok(id)
         }
         Err(error) => {
             if let Some(own) = own {
-                // SAFETY: created above, and nobody has seen it.
-                unsafe { channel::destroy(own) }?;
+                channel::destroy(own)?;
             }
             Err(error)
         }
     }
 }
 
-/// The device and the addresses of an id, as far as they are known by now.
-///
-/// # Safety
-/// `id` is alive, and its owner lets this library write it.
-pub(super) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<()> {
-    // SAFETY: the caller's promise.
-    let (object, c) = unsafe { (object(id)?, &mut *id) };
-    let nowhere = |family_of: Option<SocketAddr>| match family_of {
-        Some(SocketAddr::V6(_)) => SocketAddr::from(([0_u16; 8], 0)),
-        Some(SocketAddr::V4(_)) | None => SocketAddr::from(([0_u8; 4], 0)),
-    };
-    let (local, peer) = (object.local_addr(), object.peer_addr());
-    if local.is_some() || peer.is_some() {
-        c.route.addr.src_addr = sockaddr::storage(&local.unwrap_or_else(|| nowhere(peer)));
-    }
-    if let Some(peer) = peer {
-        c.route.addr.dst_addr = sockaddr::storage(&peer);
-    }
-    let Some(name) = object.device_name() else {
-        return Ok(());
-    };
-    let gid = |address: Option<SocketAddr>| ibv_gid {
-        raw: address
-            .map(|address| Gid::from(address.ip()).0)
-            .unwrap_or_default(),
-    };
-    c.route.addr.addr = rdma_ib_addr {
-        sgid: gid(local),
-        dgid: gid(peer),
-        pkey: DEFAULT_PKEY.to_be(),
-    };
-    if c.verbs.is_null() {
-        let device = devices::device(&name)?;
-        c.verbs = device.context;
-        c.port_num = PORT;
-        if c.pd.is_null() {
-            c.pd = device.pd;
-        }
-    }
-    Ok(())
-}
-
 const DEFAULT_PKEY: u16 = 0xffff;
 /// The only port of a device.
 const PORT: u8 = 1;
 
-/// The path of an id whose route is known, as a record of subnet administration.
-///
-/// # Safety
-/// As [`refresh`].
-pub(super) unsafe fn refresh_path(id: *mut rdma_cm_id) -> Result<()> {
-    // SAFETY: the caller's promise.
-    let c = unsafe { &mut *id };
-    // SAFETY: an id's context is open for good.
-    let port = unsafe { context::object(c.verbs) }?.port(PORT)?;
-    /// "Exactly", of a selector.
-    const EXACTLY: u8 = 2;
-    /// 25 Gbit/s, as the port has it.
-    const RATE: u8 = 15;
-    const PACKET_LIFETIME: u8 = 16;
-    const HOP_LIMIT: u8 = 64;
-    let record = ibv_sa_path_rec {
-        dgid: c.route.addr.addr.dgid,
-        sgid: c.route.addr.addr.sgid,
-        dlid: 0,
-        slid: 0,
-        raw_traffic: 0,
-        flow_label: 0,
-        hop_limit: HOP_LIMIT,
-        traffic_class: 0,
-        reversible: 1,
-        numb_path: 1,
-        pkey: DEFAULT_PKEY.to_be(),
-        sl: 0,
-        mtu_selector: EXACTLY,
-        mtu: port.active_mtu as u8,
-        rate_selector: EXACTLY,
-        rate: RATE,
-        packet_life_time_selector: EXACTLY,
-        packet_life_time: PACKET_LIFETIME,
-        preference: 0,
-    };
-    // SAFETY: alive.
-    let mut state = unsafe { IdHandle::extra(id) }.lock();
-    let path = state.path.insert(Box::new(record));
-    c.route.path_rec = &raw mut **path;
-    c.route.num_paths = 1;
-    Ok(())
-}
-
-/// Acknowledge the event that a synchronous call left in the id.
-///
-/// # Safety
-/// `id` is alive.
-pub(super) unsafe fn let_go_of_event(id: *mut rdma_cm_id) {
-    // SAFETY: the caller's promise; the event came from this library and was not acknowledged.
-    unsafe {
-        let event = std::mem::replace(&mut (*id).event, null_mut());
-        if !event.is_null() {
-            rdma_ack_cm_event(event);
-        }
-    }
-}
-
-/// After a call that leads to an event: a synchronous id waits for it, and its status is that of the call.
-///
-/// A thread may be cancelled while it waits, so nothing here has something to clean up.
-///
-/// # Safety
-/// `id` is alive.
-pub(super) unsafe fn complete(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if IdHandle::extra(id).lock().own_channel.is_none() {
-            return 0;
-        }
-        let_go_of_event(id);
-        if take_event(
-            "waiting for the event of an id",
-            (*id).channel,
-            &raw mut (*id).event,
-        ) != 0
-        {
-            return -1;
-        }
-        let event = &*(*id).event;
-        let errno = match (event.event, event.status) {
-            (_, 0) => return 0,
-            (REJECTED, _) => libc::ECONNREFUSED,
-            (_, status) => status.saturating_abs(),
+impl Held<'_> {
+    /// Write down the device and the addresses, as far as they are known by now.
+    pub(super) fn refresh(&mut self) -> Result<()> {
+        let nowhere = |family_of: Option<SocketAddr>| match family_of {
+            Some(SocketAddr::V6(_)) => SocketAddr::from(([0_u16; 8], 0)),
+            Some(SocketAddr::V4(_)) | None => SocketAddr::from(([0_u8; 4], 0)),
         };
-        entry::set_errno(errno);
-        -1
+        let (local, peer) = (self.local_addr(), self.peer_addr());
+        let name = self.device_name();
+        let c = self.c();
+        if local.is_some() || peer.is_some() {
+            c.route.addr.src_addr = sockaddr::storage(&local.unwrap_or_else(|| nowhere(peer)));
+        }
+        if let Some(peer) = peer {
+            c.route.addr.dst_addr = sockaddr::storage(&peer);
+        }
+        let Some(name) = name else {
+            return Ok(());
+        };
+        let gid = |address: Option<SocketAddr>| ibv_gid {
+            raw: address
+                .map(|address| Gid::from(address.ip()).0)
+                .unwrap_or_default(),
+        };
+        c.route.addr.addr = rdma_ib_addr {
+            sgid: gid(local),
+            dgid: gid(peer),
+            pkey: DEFAULT_PKEY.to_be(),
+        };
+        if c.verbs.is_null() {
+            let device = devices::device(&name)?;
+            c.verbs = device.context;
+            c.port_num = PORT;
+            if c.pd.is_null() {
+                c.pd = device.pd;
+            }
+        }
+        Ok(())
+    }
+
+    /// Write down the path, once the route is known, as a record of subnet administration.
+    pub(super) fn refresh_path(&mut self) -> Result<()> {
+        /// "Exactly", of a selector.
+        const EXACTLY: u8 = 2;
+        /// 25 Gbit/s, as the port has it.
+        const RATE: u8 = 15;
+        const PACKET_LIFETIME: u8 = 16;
+        const HOP_LIMIT: u8 = 64;
+        let c = self.c();
+        // SAFETY: an id's context is open for good.
+        let port = unsafe { context::object(c.verbs) }?.port(PORT)?;
+        let record = ibv_sa_path_rec {
+            dgid: c.route.addr.addr.dgid,
+            sgid: c.route.addr.addr.sgid,
+            dlid: 0,
+            slid: 0,
+            raw_traffic: 0,
+            flow_label: 0,
+            hop_limit: HOP_LIMIT,
+            traffic_class: 0,
+            reversible: 1,
+            numb_path: 1,
+            pkey: DEFAULT_PKEY.to_be(),
+            sl: 0,
+            mtu_selector: EXACTLY,
+            mtu: port.active_mtu as u8,
+            rate_selector: EXACTLY,
+            rate: RATE,
+            packet_life_time_selector: EXACTLY,
+            packet_life_time: PACKET_LIFETIME,
+            preference: 0,
+        };
+        let path = &raw mut **self.state.path.insert(Box::new(record));
+        let c = self.c();
+        c.route.path_rec = path;
+        c.route.num_paths = 1;
+        Ok(())
+    }
+
+    /// Take out the event that a synchronous call has left in the id, or NULL: to be acknowledged once the id is given back.
+    #[must_use = "it must be acknowledged"]
+    pub(super) fn take_event(&mut self) -> *mut rdma_cm_event {
+        std::mem::replace(&mut self.c().event, null_mut())
     }
 }
-
-const REJECTED: c_int = verbs_api::CmEventKind::Rejected as c_int;
 
 /// `rdma_create_id`
 ///
@@ -288,41 +278,39 @@ pub(crate) unsafe extern "C" fn rdma_create_id(
 ) -> c_int {
     entry::count("rdma_create_id", || {
         // SAFETY: the caller's promise.
-        unsafe { *place(id, "the place for the id")? = create(channel, context, space)? };
+        let place = unsafe { place(id, "the place for the id") }?;
+        *place = create(channel, context, space)?;
         Ok(0)
     })
 }
 
-/// `rdma_destroy_id`: waits until its events are acknowledged.
-///
-/// # Safety
-/// `id` is NULL or alive, and not used afterwards.
-pub(crate) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: the caller's promise.
-    entry::count("rdma_destroy_id", || unsafe { destroy(id) }.map(|()| 0))
+/// `rdma_destroy_id`: waits until its events are acknowledged, and until other calls have left it.
+pub(crate) extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
+    entry::count("rdma_destroy_id", || destroy(id).map(|()| 0))
 }
 
-/// # Safety
-/// `id` is NULL or alive, and not used afterwards.
-pub(super) unsafe fn destroy(id: *mut rdma_cm_id) -> Result<()> {
+/// To be called while this thread holds no id.
+pub(super) fn destroy(id: *mut rdma_cm_id) -> Result<()> {
     if !live::ends(live::IDS, id, "the id")? {
         return Ok(());
     }
-    // SAFETY: it was alive until now.
+    // SAFETY: it was alive until now, and this call alone has it.
+    let (event, own, found) = unsafe {
+        let mut state = IdHandle::extra(id).state.lock();
+        (
+            std::mem::replace(&mut (*id).event, null_mut()),
+            state.own_channel.take(),
+            std::mem::replace(&mut state.found, null_mut()),
+        )
+    };
+    event::let_go(event);
+    // SAFETY: made by this library, and now nobody's; as above.
     unsafe {
-        let_go_of_event(id);
-        let (own, found) = {
-            let mut state = IdHandle::extra(id).lock();
-            (
-                state.own_channel.take(),
-                std::mem::replace(&mut state.found, null_mut()),
-            )
-        };
         rdma_freeaddrinfo(found);
         IdHandle::destroy(id, "the id", CmId::destroy)?;
-        match own {
-            Some(own) => channel::destroy(own),
-            None => Ok(()),
-        }
+    }
+    match own {
+        Some(own) => channel::destroy_own(own),
+        None => Ok(()),
     }
 }

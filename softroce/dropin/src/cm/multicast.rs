@@ -10,66 +10,55 @@ use verbs_sys::cm_constants::{
 };
 use verbs_sys::{rdma_cm_id, rdma_cm_join_mc_attr_ex};
 
-use super::{id, sockaddr};
+use super::calls::{Then, call};
+use super::id::{self, Held};
+use super::sockaddr;
 use crate::entry::{self, value};
 
 /// # Safety
-/// `id` is NULL or alive, `address` NULL or an address.
+/// `address` is NULL or an address.
 unsafe fn join(
-    id: *mut rdma_cm_id,
+    held: &Held<'_>,
     address: *const c_void,
     member: GroupMember,
     context: *mut c_void,
-) -> Result<()> {
+) -> Result<Then> {
     // SAFETY: the caller's promise.
-    unsafe {
-        let group = sockaddr::read(address, "the address of the group")?;
-        id::object(id)?.join_multicast_as(group, member, context as u64)
-    }
+    let group = unsafe { sockaddr::read(address, "the address of the group") }?;
+    held.join_multicast_as(group, member, context as u64)?;
+    Ok(Then::Event)
 }
 
 /// `rdma_join_multicast`
 ///
 /// # Safety
-/// `id` is NULL or alive, `address` NULL or an address.
+/// `address` is NULL or an address.
 pub(crate) unsafe extern "C-unwind" fn rdma_join_multicast(
     id: *mut rdma_cm_id,
     address: *mut c_void,
     context: *mut c_void,
 ) -> c_int {
-    let asked = entry::count("rdma_join_multicast", || {
+    call("rdma_join_multicast", id, |held| {
         // SAFETY: the caller's promise.
-        unsafe { join(id, address, GroupMember::Full, context) }.map(|()| 0)
-    });
-    match asked {
-        // SAFETY: alive, as was just seen.
-        0 => unsafe { id::complete(id) },
-        failed => failed,
-    }
+        unsafe { join(held, address, GroupMember::Full, context) }
+    })
 }
 
 /// `rdma_join_multicast_ex`
 ///
 /// # Safety
-/// `id` is NULL or alive, `attr` NULL or valid with its address.
+/// `attr` is NULL or valid with its address.
 pub(crate) unsafe extern "C-unwind" fn rdma_join_multicast_ex(
     id: *mut rdma_cm_id,
     attr: *mut rdma_cm_join_mc_attr_ex,
     context: *mut c_void,
 ) -> c_int {
-    let asked = entry::count("rdma_join_multicast_ex", || {
+    call("rdma_join_multicast_ex", id, |held| {
         // SAFETY: the caller's promise.
-        unsafe {
-            let attr = value(attr, "the attributes")?;
-            join(id, attr.addr, member_of(attr)?, context)?;
-        }
-        Ok(0)
-    });
-    match asked {
-        // SAFETY: alive, as was just seen.
-        0 => unsafe { id::complete(id) },
-        failed => failed,
-    }
+        let attr = unsafe { value(attr, "the attributes") }?;
+        // SAFETY: as above.
+        unsafe { join(held, attr.addr, member_of(attr)?, context) }
+    })
 }
 
 fn member_of(attr: &rdma_cm_join_mc_attr_ex) -> Result<GroupMember> {
@@ -92,11 +81,12 @@ fn member_of(attr: &rdma_cm_join_mc_attr_ex) -> Result<GroupMember> {
 /// `rdma_leave_multicast`
 ///
 /// # Safety
-/// `id` is NULL or alive, `address` NULL or an address.
+/// `address` is NULL or an address.
 pub(crate) unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, address: *mut c_void) -> c_int {
     entry::count("rdma_leave_multicast", || {
+        let held = id::hold(id)?;
         // SAFETY: the caller's promise.
-        unsafe { id::object(id)?.leave_multicast(sockaddr::read(address, "the address of the group")?)? };
+        held.leave_multicast(unsafe { sockaddr::read(address, "the address of the group") }?)?;
         Ok(0)
     })
 }

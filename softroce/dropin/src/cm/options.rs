@@ -30,7 +30,7 @@ unsafe fn read<const N: usize>(value: *const c_void, length: usize) -> Result<[u
 /// `rdma_set_option`
 ///
 /// # Safety
-/// `id` is NULL or alive; `value` is NULL or has `length` bytes.
+/// `value` is NULL or has `length` bytes.
 pub(crate) unsafe extern "C" fn rdma_set_option(
     id: *mut rdma_cm_id,
     level: c_int,
@@ -39,9 +39,8 @@ pub(crate) unsafe extern "C" fn rdma_set_option(
     length: usize,
 ) -> c_int {
     entry::count("rdma_set_option", || {
+        let object = id::hold(id)?;
         // SAFETY: the caller's promise.
-        let object = unsafe { id::object(id) }?;
-        // SAFETY: as above.
         let byte = || unsafe { read::<1>(value, length) }.map(|[byte]| byte);
         // SAFETY: as above.
         let flag = || unsafe { read::<4>(value, length) }.map(|bytes| c_int::from_ne_bytes(bytes) != 0);
@@ -68,14 +67,12 @@ pub(crate) unsafe extern "C" fn rdma_set_option(
 /// has any (`ibv_query_ece`).
 ///
 /// # Safety
-/// `id` is NULL or alive, `ece` NULL or valid.
+/// `ece` is NULL or valid.
 pub(crate) unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     entry::count("rdma_set_local_ece", || {
+        let _held = id::hold(id)?;
         // SAFETY: the caller's promise.
-        let ece = unsafe {
-            id::object(id)?;
-            value(ece, "the vendor options")?
-        };
+        let ece = unsafe { value(ece, "the vendor options") }?;
         match (ece.vendor_id, ece.options) {
             (0, 0) => Ok(0),
             _ => Err(Error::unsupported("telling a peer about vendor options")),
@@ -86,14 +83,12 @@ pub(crate) unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mu
 /// `rdma_get_remote_ece`: what the peer has told; it was not looked at, as no queue pair can do anything with it.
 ///
 /// # Safety
-/// `id` is NULL or alive, `ece` NULL or valid for a write.
+/// `ece` is NULL or valid for a write.
 pub(crate) unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     entry::count("rdma_get_remote_ece", || {
+        let _held = id::hold(id)?;
         // SAFETY: the caller's promise.
-        let ece = unsafe {
-            id::object(id)?;
-            place(ece, "the place for vendor options")?
-        };
+        let ece = unsafe { place(ece, "the place for vendor options") }?;
         *ece = ibv_ece {
             vendor_id: 0,
             options: 0,

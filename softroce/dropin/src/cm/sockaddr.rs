@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use verbs_api::{Error, Result};
+use verbs_api::{Error, ErrorKind, Result};
 use verbs_sys::sockaddr_storage;
 
 use crate::entry::null;
@@ -14,7 +14,7 @@ const AF_IB: i32 = 27;
 /// An address that a program points at.
 ///
 /// # Errors
-/// EINVAL: NULL, or no address of IPv4 or IPv6. EOPNOTSUPP: one of InfiniBand's own.
+/// EINVAL: NULL, or no address of IPv4 or IPv6. EAFNOSUPPORT: one of InfiniBand's own.
 ///
 /// # Safety
 /// `address` is NULL or points at a family and as many bytes as addresses of that family have.
@@ -38,12 +38,28 @@ pub(super) unsafe fn read(address: *const c_void, what: &str) -> Result<SocketAd
             let port = u16::from_be(v6.sin6_port);
             Ok(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
         }
-        AF_IB => Err(Error::unsupported("an address of InfiniBand's own (AF_IB)")),
-        other => Err(Error::invalid(format!(
-            "{what} is of the family {other}; AF_INET ({}) and AF_INET6 ({}) are known",
-            libc::AF_INET,
-            libc::AF_INET6
-        ))),
+        other => {
+            check_family(other, what)?;
+            Err(Error::invalid(format!(
+                "{what} is of the family {other}; AF_INET ({}) and AF_INET6 ({}) are known",
+                libc::AF_INET,
+                libc::AF_INET6
+            )))
+        }
+    }
+}
+
+/// InfiniBand's own addresses name ports of a subnet, and RoCE has none.
+///
+/// # Errors
+/// EAFNOSUPPORT.
+pub(super) fn check_family(family: i32, what: &str) -> Result<()> {
+    match family {
+        AF_IB => Err(Error::new(
+            ErrorKind::System(libc::EAFNOSUPPORT),
+            format!("{what} is of InfiniBand's own family (AF_IB); RoCE has addresses of IP"),
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -118,7 +134,7 @@ mod tests {
                 .unwrap_err()
                 .errno()
         };
-        assert_eq!(errno(AF_IB), libc::EOPNOTSUPP);
+        assert_eq!(errno(AF_IB), libc::EAFNOSUPPORT);
         assert_eq!(errno(libc::AF_UNIX), libc::EINVAL);
         // SAFETY: NULL is allowed.
         let nothing = unsafe { read(std::ptr::null(), "the address") };

@@ -66,7 +66,7 @@ pub(crate) unsafe extern "C" fn rsetsockopt(
             let linger: libc::linger = unsafe { value_in(value, length) }?;
             let time = Duration::from_secs(linger.l_linger.max(0) as u64);
             let time = (linger.l_onoff != 0).then_some(time);
-            socket.set_options(|options| options.linger = time);
+            socket.settings().set_options(|options| options.linger = time);
             return Ok(());
         }
         if (level, option) == (SOL_RDMA, RDMA_ROUTE) {
@@ -97,7 +97,7 @@ fn set_number(socket: &Socket, option: (c_int, c_int), number: c_int) -> Result<
             libc::IPPROTO_TCP,
             libc::TCP_MAXSEG | libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT,
         ) => return Ok(()),
-        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) if socket.family() == Family::V6 => {
+        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) if socket.settings().family() == Family::V6 => {
             Box::new(move |options| options.only_own_family = switch)
         }
         (SOL_RDMA, RDMA_SQSIZE) => Box::new(move |options| options.send_queue = Options::queue(long)),
@@ -109,7 +109,7 @@ fn set_number(socket: &Socket, option: (c_int, c_int), number: c_int) -> Result<
         }
         (level, option) => return Err(unknown(level, option)),
     };
-    socket.set_options(change);
+    socket.settings().set_options(change);
     Ok(())
 }
 
@@ -127,7 +127,7 @@ pub(crate) unsafe extern "C" fn rgetsockopt(
         // SAFETY: the caller's promise.
         let length = unsafe { place(length, "the length") }?;
         if (level, option) == (libc::SOL_SOCKET, libc::SO_LINGER) {
-            let time = socket.options().linger;
+            let time = socket.settings().options().linger;
             let linger = libc::linger {
                 l_onoff: time.is_some().into(),
                 l_linger: time.map_or(0, |time| time.as_secs() as c_int),
@@ -142,11 +142,11 @@ pub(crate) unsafe extern "C" fn rgetsockopt(
 }
 
 fn number_of(socket: &Socket, option: (c_int, c_int)) -> Result<c_int> {
-    let options = socket.options();
+    let options = socket.settings().options();
     Ok(match option {
         (libc::SOL_SOCKET, libc::SO_ERROR) => socket.take_error().unwrap_or(0),
         (libc::SOL_SOCKET, libc::SO_TYPE) => socket.kind(),
-        (libc::SOL_SOCKET, libc::SO_DOMAIN) => match socket.family() {
+        (libc::SOL_SOCKET, libc::SO_DOMAIN) => match socket.settings().family() {
             Family::V4 => libc::AF_INET,
             Family::V6 => libc::AF_INET6,
         },
@@ -158,7 +158,7 @@ fn number_of(socket: &Socket, option: (c_int, c_int)) -> Result<c_int> {
         (libc::IPPROTO_TCP, libc::TCP_NODELAY) => options.no_delay.into(),
         // What one message may carry.
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => 1 << 16,
-        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) if socket.family() == Family::V6 => {
+        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) if socket.settings().family() == Family::V6 => {
             options.only_own_family.into()
         }
         (SOL_RDMA, RDMA_SQSIZE) => options.send_queue.into(),
@@ -187,12 +187,14 @@ pub(crate) extern "C" fn rfcntl(socket: c_int, command: c_int, argument: c_long)
     count("rfcntl", || {
         let known = lookup(socket)?;
         match command {
-            libc::F_GETFL => Ok(match known.is_nonblocking() {
+            libc::F_GETFL => Ok(match known.settings().is_nonblocking() {
                 true => libc::O_RDWR | libc::O_NONBLOCK,
                 false => libc::O_RDWR,
             }),
             libc::F_SETFL => {
-                known.set_nonblocking(argument & c_long::from(libc::O_NONBLOCK) != 0);
+                known
+                    .settings()
+                    .set_nonblocking(argument & c_long::from(libc::O_NONBLOCK) != 0);
                 Ok(0)
             }
             libc::F_GETFD | libc::F_SETFD => {

@@ -11,24 +11,25 @@ use verbs_api::{
 
 use super::peers::{Peer, Peers};
 use super::station::{QKEY, Station};
+use crate::attendant::Attended;
 use crate::connected::Ready;
 use crate::errors::{Errno, error};
-use crate::family::Family;
 use crate::front::Behind;
-use crate::options::Options;
+use crate::options::Settings;
 
 /// For each step of the resolution.
 const RESOLUTION: Duration = Duration::from_secs(2);
 /// Questions that may wait.
 const BACKLOG: u32 = 128;
+/// Events that one look takes in: whoever floods the socket with questions does not keep its program from its data.
+const EVENTS_MAX: usize = 256;
 /// The cookie of the listener; those of questions count from 1.
 const LISTENER: u64 = 0;
 
 /// See the module's documentation.
 pub(super) struct Inner<M: ConnectionManager> {
     pub(super) cm: Arc<M>,
-    pub(super) family: Family,
-    pub(super) options: Options,
+    pub(super) settings: Arc<Settings>,
     /// Once bound.
     pub(super) listener: Option<M::Id>,
     pub(super) stations: Vec<Station<M::P>>,
@@ -45,26 +46,28 @@ impl<M: ConnectionManager> Behind for Inner<M> {
     type M = M;
 
     fn pump(&mut self) -> Result<bool> {
-        let mut found = false;
-        for station in &mut self.stations {
-            found |= station.poll()?;
-        }
-        while let Some(event) = self.cm.wait(Some(Duration::ZERO))? {
-            found = true;
-            self.handle(event)?;
-        }
-        Ok(found)
+        let found = self.poll_stations()?;
+        Ok(self.take_events()? || found)
     }
 
     fn arm(&mut self) -> Result<bool> {
-        let mut found = false;
+        // More of them show on their descriptor, armed or not.
+        let mut found = self.take_events()?;
         loop {
             self.stations.iter_mut().try_for_each(Station::arm)?;
-            match self.pump()? {
+            match self.poll_stations()? {
                 true => found = true,
                 false => return Ok(found),
             }
         }
+    }
+
+    fn attend(&mut self) -> Result<Attended> {
+        Ok(match (self.is_closed, self.take_events()?) {
+            (true, _) => Attended::Over,
+            (false, true) => Attended::Something,
+            (false, false) => Attended::Nothing,
+        })
     }
 
     fn look_at_peer(&mut self, _now: Instant) -> Result<()> {
@@ -82,11 +85,10 @@ impl<M: ConnectionManager> Behind for Inner<M> {
 
 impl<M: ConnectionManager> Inner<M> {
     /// Nothing yet.
-    pub(super) fn new(cm: Arc<M>, family: Family) -> Self {
+    pub(super) fn new(cm: Arc<M>, settings: Arc<Settings>) -> Self {
         Inner {
             cm,
-            family,
-            options: Options::default(),
+            settings,
             listener: None,
             stations: Vec::new(),
             peers: Peers::default(),
@@ -102,10 +104,11 @@ impl<M: ConnectionManager> Inner<M> {
             return Err(error(Errno::EINVAL, "the socket is bound already"));
         }
         let id = self.cm.create_id(CmPortSpace::Udp, LISTENER)?;
-        if self.options.reuse_address {
+        let options = self.settings.options();
+        if options.reuse_address {
             id.set_reuse_address(true)?;
         }
-        if self.options.only_own_family {
+        if options.only_own_family {
             id.set_only_own_family(true)?;
         }
         id.bind_addr(local)?;
@@ -117,7 +120,7 @@ impl<M: ConnectionManager> Inner<M> {
     pub(super) fn bind_if_not_yet(&mut self) -> Result<()> {
         match self.listener {
             Some(_) => Ok(()),
-            None => self.bind(self.family.any()),
+            None => self.bind(self.settings.family().any()),
         }
     }
 
@@ -126,13 +129,36 @@ impl<M: ConnectionManager> Inner<M> {
         local.map_or(0, |local| local.port())
     }
 
-    fn handle(&mut self, mut event: CmEvent<M>) -> Result<()> {
+    fn poll_stations(&mut self) -> Result<bool> {
+        let mut found = false;
+        for station in &mut self.stations {
+            found |= station.poll()?;
+        }
+        Ok(found)
+    }
+
+    /// Questions, and answers to ours. True when there was something.
+    fn take_events(&mut self) -> Result<bool> {
+        for taken in 0..EVENTS_MAX {
+            let Some(event) = self.cm.wait(Some(Duration::ZERO))? else {
+                return Ok(taken > 0);
+            };
+            self.handle(event);
+        }
+        Ok(true)
+    }
+
+    fn handle(&mut self, mut event: CmEvent<M>) {
         if let Some(request) = event.request.take() {
             drop(event);
-            return self.answer(&request);
+            // Dropped unanswered, it is refused.
+            if let Err(error) = self.answer(&request) {
+                tracing::warn!(%error, "a peer's question where to send to is refused");
+            }
+            return;
         }
         let Some((address, id)) = self.peers.asked(event.cookie) else {
-            return Ok(());
+            return;
         };
         let went_on = match event.kind {
             CmEventKind::AddrResolved => id.resolve_route(RESOLUTION),
@@ -152,7 +178,6 @@ impl<M: ConnectionManager> Inner<M> {
             self.failure = Some((address, Errno::from_raw(error.errno())));
             self.peers.forget(address);
         }
-        Ok(())
     }
 
     /// Somebody asks where to send to.
@@ -178,7 +203,7 @@ impl<M: ConnectionManager> Inner<M> {
         let context = id.context().ok_or_else(missing)?;
         let ip = id.local_addr().ok_or_else(missing)?.ip();
         self.stations
-            .push(Station::new(&context, device, ip, &self.options)?);
+            .push(Station::new(&context, device, ip, &self.settings.options())?);
         Ok(self.stations.len() - 1)
     }
 

@@ -16,17 +16,16 @@ impl<P: Provider> Link<P> {
         if !self.can_post(Class::Control) {
             return Ok(false);
         }
-        let message = Control::End(self.received.credit()).to_bytes();
+        let message = Control::End(self.conversation.credit()).to_bytes();
         self.post(SendOp::Send { imm: None }, Via::Inline(&message))?;
-        self.received.told();
+        self.conversation.told();
         Ok(true)
     }
 
     /// Make the peer's card answer, if nothing else does at the moment.
     pub(crate) fn probe(&mut self) -> Result<()> {
-        match &self.peer {
-            Some(peer) if self.outgoing.is_empty() && self.fate == Fate::Alive => {
-                let remote = peer.ring;
+        match self.conversation.peer_ring() {
+            Some(remote) if self.outgoing.is_empty() && self.fate == Fate::Alive => {
                 self.post(SendOp::Write { remote, imm: None }, Via::Inline(&[]))
             }
             _ => Ok(()),
@@ -35,25 +34,22 @@ impl<P: Provider> Link<P> {
 
     /// Whether some data can be sent.
     pub(crate) fn is_writable(&self) -> bool {
-        let has_window = self.peer.as_ref().is_some_and(|peer| peer.window.room() > 0);
-        has_window && self.can_post(Class::Data) && self.outgoing.room() > 0
+        self.conversation.room() > 0 && self.can_post(Class::Data) && self.outgoing.room() > 0
     }
 
     /// Send as much as there is room for; how much that was.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize> {
         let mut sent = 0;
         while sent < bytes.len() && self.can_post(Class::Data) {
-            let room = self.peer.as_ref().map_or(0, |peer| peer.window.room());
-            let most = (bytes.len() - sent).min(room).min(MESSAGE_BYTES_MAX);
+            let most = (bytes.len() - sent)
+                .min(self.conversation.room())
+                .min(MESSAGE_BYTES_MAX);
             let Some(via) = self.way(&bytes[sent..sent + most]) else {
                 break;
             };
             let length = via.bytes().len();
-            let Some(peer) = &mut self.peer else { break };
-            let place = peer.window.send(length);
-            let remote = RemoteAddr {
-                addr: peer.ring.addr + place,
-                rkey: peer.ring.rkey,
+            let Some(remote) = self.conversation.send(length) else {
+                break;
             };
             let imm = Some(length as u32);
             self.post(SendOp::Write { remote, imm }, via)?;
@@ -93,14 +89,12 @@ impl<P: Provider> Link<P> {
 
     /// Write an entry of the peer's table, or clear it. False: not now.
     pub(crate) fn tell_mapping(&mut self, position: u16, entry: Option<Entry>) -> Result<bool> {
-        let Some(peer) = &self.peer else { return Ok(false) };
+        let Some(remote) = self.conversation.peer_entry(position) else {
+            return Ok(false);
+        };
         if !self.can_post(Class::Data) {
             return Ok(false);
         }
-        let remote = RemoteAddr {
-            addr: peer.table.addr + u64::from(position) * ENTRY_BYTES as u64,
-            rkey: peer.table.rkey,
-        };
         let bytes = entry.map_or([0; ENTRY_BYTES], Entry::to_bytes);
         self.post(SendOp::Write { remote, imm: None }, Via::Inline(&bytes))?;
         Ok(true)

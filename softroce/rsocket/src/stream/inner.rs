@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use verbs_api::{CmId, CmPortSpace, ConnectionManager, Provider, Result};
 
+use crate::attendant::Attended;
 use crate::connected::{Connected, Ready};
 use crate::errors::{Errno, error, not_connected, would_block};
 use crate::front::Behind;
 use crate::handshake::{Attempt, Connecting, Request};
-use crate::options::Options;
+use crate::options::Settings;
 
 /// The local ACK timeout (code): 0.13 s. A card that is not there is given up after eight of these, which softroce makes
 /// about 4 s: longer than a busy machine keeps a process waiting, and shorter than a user waits.
@@ -18,7 +19,7 @@ const ACK_TIMEOUT: u8 = 15;
 /// See the module's documentation.
 pub(super) struct Inner<M: ConnectionManager> {
     pub(super) cm: Arc<M>,
-    pub(super) options: Options,
+    pub(super) settings: Arc<Settings>,
     pub(super) role: Role<M>,
     /// Of an attempt to connect, for `SO_ERROR`.
     pub(super) failure: Option<Errno>,
@@ -68,6 +69,16 @@ impl<M: ConnectionManager> Behind for Inner<M> {
                 }
             }
         }
+    }
+
+    fn attend(&mut self) -> Result<Attended> {
+        let cm = self.cm.clone();
+        let found = self.go_on_connecting(&cm)?;
+        Ok(match (&self.role, found) {
+            (Role::Connecting(_), true) => Attended::Something,
+            (Role::Connecting(_), false) => Attended::Nothing,
+            _ => Attended::Over,
+        })
     }
 
     fn channels(&self) -> Vec<<M::P as Provider>::Channel> {
@@ -155,10 +166,11 @@ impl<M: ConnectionManager> Inner<M> {
         let id = self.cm.create_id(CmPortSpace::Tcp, 0)?;
         // A provider that has no choice here has a time that it thinks right.
         let _ = id.set_ack_timeout(ACK_TIMEOUT);
-        if self.options.reuse_address {
+        let options = self.settings.options();
+        if options.reuse_address {
             id.set_reuse_address(true)?;
         }
-        if self.options.only_own_family {
+        if options.only_own_family {
             id.set_only_own_family(true)?;
         }
         Ok(id)

@@ -103,6 +103,72 @@ fn both_work_over_ipv6() {
     });
 }
 
+/// It waited for an answer that only another call of its own could have given.
+#[test]
+fn one_thread_talks_to_its_own_other_sockets_and_to_itself() {
+    let address = fresh_address();
+    let host = Host::on(address);
+    let beside = socket(&host, Family::V4);
+    beside.bind((address, 0).into()).unwrap();
+    let at_beside = beside.local_addr();
+    let (far, at_far) = bound();
+    let own = socket(&host, Family::V4);
+    own.bind((address, 0).into()).unwrap();
+    for (peer, at_peer) in [(&beside, at_beside), (&far, at_far), (&own, own.local_addr())] {
+        own.send(Some(at_peer), b"there", Patience::OfSocket).unwrap();
+        assert_eq!(receive(peer), (b"there".to_vec(), own.local_addr()));
+        peer.send(Some(own.local_addr()), b"back", Patience::OfSocket)
+            .unwrap();
+        assert_eq!(receive(&own), (b"back".to_vec(), at_peer));
+    }
+    // Also one that has never done anything else, and that may not wait.
+    let shy = socket(&host, Family::V4);
+    shy.settings().set_nonblocking(true);
+    shy.connect(Some(at_far)).unwrap();
+    wait_for(&shy, |ready| ready.output);
+    shy.send(None, b"now", Patience::OfSocket).unwrap();
+    assert_eq!(receive(&far).0, b"now");
+}
+
+#[test]
+fn who_asks_a_socket_whose_program_is_busy_is_answered() {
+    let ((a, _), (b, at_b)) = (bound(), bound());
+    a.send(Some(at_b), b"x", Patience::OfSocket).unwrap();
+    // All that b's program has done since it bound it.
+    assert_eq!(receive(&b).0, b"x");
+    b.close();
+    assert_eq!(
+        errno(bound().0.send(Some(at_b), b"x", Patience::OfSocket)),
+        libc_errno::ECONNREFUSED
+    );
+}
+
+#[test]
+fn the_thread_of_a_socket_leaves_signals_to_the_program() {
+    const SIGSEGV: u32 = 11;
+    let _kept = bound();
+    let masks = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let statuses = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
+        let own = statuses.filter(|status| status.starts_with("Name:\tsoftroce-socket\n"));
+        let blocked = own.filter_map(|status| {
+            let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t"))?;
+            u64::from_str_radix(mask, 16).ok()
+        });
+        blocked.collect::<Vec<_>>()
+    };
+    let until = Instant::now() + Duration::from_secs(10);
+    while masks().is_empty() {
+        assert!(Instant::now() < until, "no thread of this name");
+    }
+    for mask in masks() {
+        for signal in [1, 2, 10, 12, 14, 15, 17] {
+            assert_eq!(mask >> (signal - 1) & 1, 1, "{signal}");
+        }
+        assert_eq!(mask >> (SIGSEGV - 1) & 1, 0);
+    }
+}
+
 #[test]
 fn a_connected_socket_hears_its_peer_alone() {
     let ((a, at_a), (b, at_b), (c, _)) = (bound(), bound(), bound());
@@ -164,17 +230,19 @@ fn more_than_a_packet_holds_is_refused() {
 #[test]
 fn one_who_may_not_wait_is_told_and_can_poll() {
     let ((a, at_a), (b, _)) = (bound(), bound());
-    b.set_nonblocking(true);
+    b.settings().set_nonblocking(true);
+    // A first datagram waits for the answer where to send to, which may be there at once.
+    while let Err(refused) = b.send(Some(at_a), b"x", Patience::OfSocket) {
+        assert_eq!(refused.errno(), libc_errno::EAGAIN);
+        wait_for(&b, |ready| ready.output);
+    }
+    wait_for(&a, |ready| ready.input);
+    assert_eq!(receive(&a).0, b"x");
+    a.settings().set_nonblocking(true);
     assert_eq!(
-        errno(b.send(Some(at_a), b"x", Patience::OfSocket)),
+        errno(a.receive(&mut [0; 4], false, Patience::OfSocket)),
         libc_errno::EAGAIN
     );
-    thread::scope(|scope| {
-        scope.spawn(|| wait_for(&a, |ready| ready.input));
-        wait_for(&b, |ready| ready.output);
-        b.send(Some(at_a), b"x", Patience::OfSocket).unwrap();
-    });
-    assert_eq!(receive(&a).0, b"x");
 }
 
 #[test]
@@ -185,7 +253,7 @@ fn a_port_without_a_socket_refuses() {
         errno(b.send(Some(nobody), b"x", Patience::OfSocket)),
         libc_errno::ECONNREFUSED
     );
-    b.set_nonblocking(true);
+    b.settings().set_nonblocking(true);
     match errno(b.send(Some(nobody), b"x", Patience::OfSocket)) {
         libc_errno::EAGAIN => {
             wait_for(&b, |ready| ready.error);

@@ -47,9 +47,9 @@ pub fn connect_hosts(
     of_client: impl FnOnce(&mut Options),
 ) -> (Socket, Socket) {
     let (listener, to) = server.listener(address);
-    listener.set_options(of_server);
+    listener.settings().set_options(of_server);
     let a = client.socket_of(family_of(address));
-    a.set_options(of_client);
+    a.settings().set_options(of_client);
     thread::scope(|scope| {
         let accepted = scope.spawn(|| listener.accept().unwrap().0);
         a.connect(to).unwrap();

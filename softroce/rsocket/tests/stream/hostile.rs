@@ -142,7 +142,7 @@ fn attacked() -> (Socket, Stranger) {
     let address = fresh_address();
     let (server, client) = (Host::on(address), Host::on(fresh_address()));
     let (listener, to) = server.listener(address);
-    listener.set_options(|options| {
+    listener.settings().set_options(|options| {
         options.receive_bytes = 1000;
         options.receive_queue = 4;
         options.mappings = 2;
@@ -195,7 +195,7 @@ fn private_data_that_is_no_greeting_is_refused() {
     let address = fresh_address();
     let (server, client) = (Host::on(address), Host::on(fresh_address()));
     let (listener, to) = server.listener(address);
-    listener.set_nonblocking(true);
+    listener.settings().set_nonblocking(true);
     thread::scope(|scope| {
         let strangers = scope.spawn(|| {
             for bytes in [vec![], vec![0; 56], vec![0xff; 40], b"SRSK".to_vec()] {

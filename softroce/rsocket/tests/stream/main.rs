@@ -9,6 +9,7 @@ use softroce_rsocket::{Amount, Family, Patience, Ready, Shutdown};
 mod direct;
 mod ends;
 mod hostile;
+mod messages;
 
 use ends::*;
 
@@ -101,7 +102,7 @@ fn a_call_that_may_not_wait_says_so_and_keeps_what_did_go() {
         errno(b.receive(&mut bytes, Amount::Some, Patience::None)),
         libc_errno::EAGAIN
     );
-    a.set_nonblocking(true);
+    a.settings().set_nonblocking(true);
     let data = pattern(0, 5000);
     let sent = a.send(&data, Patience::OfSocket).unwrap();
     assert!((500..=1000).contains(&sent), "{sent}");
@@ -123,7 +124,7 @@ fn a_call_that_may_not_wait_says_so_and_keeps_what_did_go() {
     assert!(!a.ready().unwrap().output);
     assert_eq!(read(&b, 1000), data[..1000]);
     wait_for(&a, |ready| ready.output);
-    a.set_nonblocking(false);
+    a.settings().set_nonblocking(false);
     thread::scope(|scope| {
         scope.spawn(|| assert_eq!(read(&b, 4000), data[1000..]));
         assert_eq!(a.send(&data[1000..], Patience::OfSocket).unwrap(), 4000);
@@ -161,7 +162,7 @@ fn a_socket_that_may_not_wait_connects_in_the_background() {
     let (server, client) = (Host::on(address), Host::on(fresh_address()));
     let (listener, to) = server.listener(address);
     let a = client.socket();
-    a.set_nonblocking(true);
+    a.settings().set_nonblocking(true);
     assert_eq!(errno(a.connect(to)), libc_errno::EINPROGRESS);
     assert_eq!(errno(a.send(b"x", Patience::OfSocket)), libc_errno::EAGAIN);
     assert_eq!(errno(a.connect(to)), libc_errno::EALREADY);
@@ -175,6 +176,34 @@ fn a_socket_that_may_not_wait_connects_in_the_background() {
     assert_eq!(read(&b, 1), b"x");
 }
 
+/// Between two calls of its own nobody brought the connection forward.
+#[test]
+fn one_thread_connects_without_waiting_to_its_own_listener() {
+    let address = fresh_address();
+    let here = Host::on(address);
+    let (listener, to) = here.listener(address);
+    for client in [&here, &Host::on(fresh_address())] {
+        // The second attempt of a socket like the first.
+        for attempts in 1..=2 {
+            let a = client.socket();
+            a.settings().set_nonblocking(true);
+            for _ in 1..attempts {
+                match errno(a.connect((address, 7590).into())) {
+                    libc_errno::EINPROGRESS => wait_for(&a, |ready| ready.error),
+                    early => assert_eq!(early, libc_errno::ECONNREFUSED),
+                }
+            }
+            assert_eq!(errno(a.connect(to)), libc_errno::EINPROGRESS);
+            let (b, _) = listener.accept().unwrap();
+            // Its program does nothing with it, and yet it is there.
+            b.send(b"you are there", Patience::OfSocket).unwrap();
+            wait_for(&a, |ready| ready.output);
+            a.settings().set_nonblocking(false);
+            assert_eq!(read(&a, 13), b"you are there");
+        }
+    }
+}
+
 #[test]
 fn a_closed_port_refuses_and_the_socket_can_try_again() {
     let address = fresh_address();
@@ -184,7 +213,7 @@ fn a_closed_port_refuses_and_the_socket_can_try_again() {
     let (listener, _) = server.listener(address);
     let to = (address, 7591).into();
     assert_eq!(errno(a.connect(to)), libc_errno::ECONNREFUSED);
-    a.set_nonblocking(true);
+    a.settings().set_nonblocking(true);
     match errno(a.connect(to)) {
         libc_errno::EINPROGRESS => {
             wait_for(&a, |ready| ready.error && ready.output);
@@ -196,7 +225,7 @@ fn a_closed_port_refuses_and_the_socket_can_try_again() {
     assert_eq!(a.take_error(), None);
     assert_eq!(errno(a.peer_addr()), libc_errno::ENOTCONN);
     assert_eq!(errno(a.send(b"x", Patience::OfSocket)), libc_errno::ENOTCONN);
-    a.set_nonblocking(false);
+    a.settings().set_nonblocking(false);
     let to = listener.local_addr();
     thread::scope(|scope| {
         scope.spawn(|| listener.accept().unwrap());
@@ -268,7 +297,8 @@ fn who_waits_on_a_socket_that_is_closed_is_told() {
         listener.close();
         assert_eq!(acceptor.join().unwrap(), libc_errno::EBADF);
         let began = Instant::now();
-        a.set_options(|options| options.linger = Some(Duration::ZERO));
+        a.settings()
+            .set_options(|options| options.linger = Some(Duration::ZERO));
         a.close();
         assert_eq!(reader.join().unwrap(), libc_errno::EBADF);
         assert!(began.elapsed() < Duration::from_secs(1));
@@ -298,7 +328,8 @@ fn a_connection_that_is_cut_off_is_an_error_and_not_an_end() {
     let (a, b) = pair_with(|_| {});
     a.send(b"some", Patience::OfSocket).unwrap();
     wait_for(&b, |ready| ready.input);
-    a.set_options(|options| options.linger = Some(Duration::ZERO));
+    a.settings()
+        .set_options(|options| options.linger = Some(Duration::ZERO));
     a.close();
     // What came is still there.
     assert_eq!(read(&b, 4), b"some");
@@ -344,7 +375,8 @@ fn a_socket_of_ipv6_accepts_ipv4_unless_told_not_to() {
         assert!(peer.to_string().starts_with("[::ffff:127."), "{peer}");
     });
     let only = server.socket_of(Family::V6);
-    only.set_options(|options| options.only_own_family = true);
+    only.settings()
+        .set_options(|options| options.only_own_family = true);
     assert_eq!(
         errno(only.bind("[::]:0".parse().unwrap())),
         libc_errno::EADDRNOTAVAIL

@@ -59,7 +59,7 @@ impl CmId {
         Ok(contexts)
     }
 
-    /// To be called with [`IdInner::naming`] locked.
+    /// To be called with [`IdInner::calls`] locked.
     pub(super) fn bind(&self, local: SocketAddr) -> Result<()> {
         self.expect_phase(&[Phase::Idle], "bind")?;
         let contexts = self.contexts_for(local.ip())?;
@@ -91,7 +91,17 @@ impl CmId {
         }
         state.local = Some(SocketAddr::new(own, port));
         state.phase = Phase::Bound;
-        Ok(())
+        let device = state.device.clone();
+        drop(state);
+        device.map_or(Ok(()), |device| self.attach(&device))
+    }
+
+    /// From now on the id hears of what happens to its device.
+    fn attach(&self, device: &ContextInner) -> Result<()> {
+        device.device.verb(|card, _| {
+            card.cm.know(&self.inner);
+            Ok(())
+        })
     }
 
     /// Hold the same port on all devices; `port` 0 is any that is free on all of them.
@@ -202,11 +212,13 @@ impl CmId {
                 port
             }
         };
-        let mut state = self.inner.lock();
-        state.device = Some(context);
-        state.local = Some(SocketAddr::new(own, port));
-        state.peer = Some(remote);
-        state.phase = Phase::AddrResolved;
-        Ok(())
+        {
+            let mut state = self.inner.lock();
+            state.device = Some(context.clone());
+            state.local = Some(SocketAddr::new(own, port));
+            state.peer = Some(remote);
+            state.phase = Phase::AddrResolved;
+        }
+        self.attach(&context)
     }
 }

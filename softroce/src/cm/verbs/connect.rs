@@ -138,7 +138,7 @@ impl CmId {
             .min(offer.initiator_depth)
             .min(RD_ATOMIC_MAX);
         let is_bound = self.inner.lock().qp.is_some();
-        self.command(|card, now, comm_id| {
+        self.command_to(Phase::Connecting, |card, now, comm_id| {
             if is_bound {
                 link.bring_up(card, now, qpn.value(), qp_type)?;
             }
@@ -156,9 +156,7 @@ impl CmId {
                 ..Rep::default()
             };
             card.cm.agent.reply(now, comm_id, rep)
-        })?;
-        self.inner.lock().phase = Phase::Connecting;
-        Ok(())
+        })
     }
 
     /// Answer about datagrams.
@@ -173,9 +171,9 @@ impl CmId {
             private_data: field(parameters.private_data, 0)?,
             ..SidrRep::default()
         };
-        self.command(|card, now, comm_id| card.cm.agent.answer(now, comm_id, rep))?;
-        self.inner.lock().phase = Phase::Connected;
-        Ok(())
+        self.command_to(Phase::Connected, |card, now, comm_id| {
+            card.cm.agent.answer(now, comm_id, rep)
+        })
     }
 
     /// The queue pair to be connected: the bound one, or the one that the program names.

@@ -29,6 +29,7 @@ impl CmId {
     /// # Errors
     /// EINVAL: no device yet, a port space of connections, no multicast address.
     pub fn join_multicast_as(&self, group: SocketAddr, member: GroupMember, cookie: u64) -> Result<()> {
+        let _alone = self.inner.calls.lock();
         let device = self.inner.device()?;
         if !self.inner.space.is_datagram() {
             return Err(Error::invalid(format!(
@@ -72,6 +73,7 @@ impl CmId {
     }
 
     pub(super) fn leave_group(&self, group: SocketAddr) -> Result<()> {
+        let _alone = self.inner.calls.lock();
         let device = self.inner.device()?;
         let gid = Gid::from(group.ip());
         let (member, qp) = {

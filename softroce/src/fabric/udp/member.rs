@@ -8,7 +8,7 @@ use softroce_engine::{RxMeta, TxBatch, TxPacket, packet_cost};
 use verbs_api::Result;
 
 use super::super::FabricCounters;
-use super::super::control::{self, Adopted, LinkMessage, MESSAGE_BYTES_MAX, PACKET_BYTES};
+use super::super::control::{self, LinkMessage, MESSAGE_BYTES_MAX, PACKET_BYTES};
 use super::super::links::{Event, Links, NotSent};
 use super::super::slice::{Destination, SLICE_COUNT, Slice, destination};
 use super::super::steering::Program;
@@ -18,6 +18,9 @@ use super::super::unread::Unread;
 use super::new_steward;
 use super::transmit::Transmitter;
 use crate::clock::monotonic_ns;
+use adoption::{Adoption, adopted};
+
+mod adoption;
 
 /// Events taken in one look at the links.
 const EVENTS_A_LOOK_MAX: usize = 64;
@@ -437,19 +440,6 @@ pub(super) fn segment<'a>(datagram: &Datagram<'a>, at: usize) -> &'a [u8] {
     &datagram.bytes[at..end]
 }
 
-/// The `length` bytes of packets from byte `at` on, for another member.
-fn adopted<'a>(datagram: &Datagram<'a>, at: usize, length: usize) -> Adopted<'a> {
-    Adopted {
-        src: datagram.from.ip(),
-        source_port: datagram.from.port(),
-        traffic_class: datagram.traffic_class,
-        hop_limit: datagram.hop_limit,
-        segment_bytes: datagram.segment_bytes.min(length) as u16,
-        first_segment: (at / datagram.segment_bytes) as u16,
-        bytes: &datagram.bytes[at..at + length],
-    }
-}
-
 /// What is known of the packet that begins at byte `at`, sent to `dst`.
 pub(super) fn meta(datagram: &Datagram<'_>, dst: IpAddr, at: usize) -> RxMeta {
     RxMeta {
@@ -469,43 +459,5 @@ fn hear(steward: &mut Steward, from: Slice, message: &LinkMessage<'_>) {
         LinkMessage::Missed { round } => steward.echo_missed(now_ns, *round),
         LinkMessage::Table(positions) => steward.table_announced(now_ns, control::decode_table(positions)),
         LinkMessage::Hello { .. } | LinkMessage::Adopt(_) => {}
-    }
-}
-
-/// Packets that another member received for us.
-struct Adoption {
-    own: SocketAddr,
-    slice: Slice,
-}
-
-impl Adoption {
-    fn deliver(&self, adopted: &Adopted<'_>, counters: &mut FabricCounters, sink: Sink<'_>) -> usize {
-        let mut delivered = 0;
-        for (step, packet) in (0u16..).zip(adopted.bytes.chunks(adopted.segment_bytes.into())) {
-            // Passing on what is not ours either could go in circles.
-            let is_ours = match destination(packet) {
-                Destination::QueuePair(slice) => slice == self.slice,
-                Destination::Service(_) => true,
-                Destination::Reserved | Destination::Nowhere => false,
-            };
-            if !is_ours {
-                counters.malformed += 1;
-                continue;
-            }
-            let meta = RxMeta {
-                src: adopted.src,
-                dst: self.own.ip(),
-                source_port: adopted.source_port,
-                segment: adopted.first_segment.wrapping_add(step),
-                traffic_class: adopted.traffic_class,
-                hop_limit: adopted.hop_limit,
-            };
-            sink(&meta, packet);
-            counters.adopted += 1;
-            counters.received_datagrams += 1;
-            counters.received_bytes += packet.len() as u64;
-            delivered += 1;
-        }
-        delivered
     }
 }
