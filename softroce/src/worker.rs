@@ -95,6 +95,8 @@ fn run(shared: &Shared, bells: &Bells) {
                 "the program has closed descriptors of {}; nothing is served in the background any more",
                 shared.name
             );
+            // Its numbers may belong to somebody else by now.
+            std::mem::forget(spin);
             return;
         }
         shared.pace.serve();

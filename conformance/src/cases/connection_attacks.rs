@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use roce_wire::cm::ip::IpCm;
-use roce_wire::cm::{Drep, Dreq, Message, MessageKind, PathInfo, RejectReason, Req, Rtu, ServiceId};
+use roce_wire::cm::{Drep, Dreq, Message, MessageKind, PathInfo, Rej, RejectReason, Req, Rtu, ServiceId};
 use roce_wire::{Psn, Qpn};
 use verbs_api::{CmEventKind, CmPortSpace, ConnectionManager, Gid, QueuePair, SendOp};
 
@@ -259,6 +259,12 @@ fn guessed<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         dreq(own ^ 1, peers, remote_qpn),
         dreq(own, peers ^ 1, remote_qpn),
         dreq(own, peers, other_qp),
+        // A refusal from somebody who has no number for the connection.
+        Message::Rej(Rej {
+            local_comm_id: 0,
+            remote_comm_id: peers,
+            ..Rej::default()
+        }),
     ] {
         scene.forge(Side::Right, &forged);
     }

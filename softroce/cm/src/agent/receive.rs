@@ -106,7 +106,10 @@ impl Agent {
             connection.peer.address == arrival.from.address && connection.peer.own == arrival.from.own;
         let is_known = match (sender_id(arrival.message), connection.remote_id) {
             (None, _) | (Some(_), 0) => true,
-            (Some(0), _) => matches!(arrival.message, Message::Rej(_)),
+            // Who refuses a request may have no number for it; a connection that is there is not refused any more.
+            (Some(0), _) => {
+                matches!(arrival.message, Message::Rej(_)) && connection.state != State::Established
+            }
             (Some(sender), known) => sender == known,
         };
         (is_from_peer && is_known).then_some(id)
