@@ -12,6 +12,7 @@ mod connection_losses;
 mod connection_messages;
 mod connections;
 mod corners;
+mod counters;
 mod crowds;
 mod data;
 mod datagram_losses;
@@ -24,6 +25,7 @@ mod exhaustive;
 mod faults;
 mod flush;
 mod headers;
+mod identification;
 mod invalidation;
 mod limits;
 mod local_errors;
@@ -35,6 +37,7 @@ mod modifies;
 mod multicast;
 mod not_ready;
 mod ordering_operations;
+mod pace;
 mod packets;
 mod played;
 mod progress;
@@ -71,6 +74,7 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
     let groups = [
         device::cases(),
         headers::cases(),
+        identification::cases(),
         transitions::cases(),
         modifies::cases(),
         states::cases(),
@@ -103,6 +107,8 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         shared_queues::cases(),
         crowds::cases(),
         corners::cases(),
+        counters::cases(),
+        pace::cases(),
         progress::cases(),
         limits::cases(),
         migration::cases(),

@@ -1,7 +1,7 @@
 //! The device's limits: what lies beyond is refused, and nothing less.
 
 use verbs_api::{
-    Context as _, CqInit, ErrorKind, EventKind, EventSource, Object, PortState, ProtectionDomain, QpAttr,
+    Buffer, Context as _, CqInit, MwType, ErrorKind, EventKind, EventSource, Object, PortState, ProtectionDomain, QpAttr,
     QpCap, QpInit, QpState, QpType, QueuePair, SrqInit, WcStatus,
 };
 
@@ -32,6 +32,29 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             completion_queues,
         )
         .of_priority(2),
+        Case::verbs(
+            "B10-MR",
+            "as many regions as the device says can be had, and no more",
+            &["DEV-2", "DEV-3"],
+            regions,
+        )
+        .of_priority(3),
+        Case::verbs(
+            "B10-MW",
+            "as many memory windows as the device says can be had, and no more",
+            &["DEV-2", "DEV-3"],
+            windows,
+        )
+        .needing(&[Need::MwType1])
+        .of_priority(3),
+        Case::verbs(
+            "B10-SRQS",
+            "as many shared receive queues as the device says can be had, and no more",
+            &["DEV-2", "DEV-3"],
+            all_shared_queues,
+        )
+        .needing(&[Need::Srq])
+        .of_priority(3),
         Case::verbs(
             "B10-FULL",
             "a queue pair of all the greatest sizes works",
@@ -123,6 +146,37 @@ fn completion_queues<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let context = scene.context(Side::Left);
     exhaust(context.query_device()?.max_cq, "completion queues", || {
         context.create_cq(&CqInit::new(1))
+    })
+}
+
+fn regions<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let context = scene.context(Side::Left);
+    let pd = context.alloc_pd()?;
+    let buffer = Buffer::new(64);
+    exhaust(context.query_device()?.max_mr, "regions", || {
+        pd.reg_mr(&buffer, full_access())
+    })
+}
+
+fn windows<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let context = scene.context(Side::Left);
+    let pd = context.alloc_pd()?;
+    exhaust(context.query_device()?.max_mw, "memory windows", || {
+        pd.alloc_mw(MwType::Type1)
+    })
+}
+
+fn all_shared_queues<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let context = scene.context(Side::Left);
+    let pd = context.alloc_pd()?;
+    exhaust(context.query_device()?.max_srq, "shared receive queues", || {
+        pd.create_srq(&SrqInit {
+            max_wr: 1,
+            max_sge: 1,
+            limit: 0,
+            cookie: 0,
+            xrc: None,
+        })
     })
 }
 

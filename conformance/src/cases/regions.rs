@@ -57,6 +57,22 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
         .needing(&[Need::DeviceMemory])
         .of_priority(2),
         Case::verbs(
+            "H0-DM-AGAIN",
+            "device memory that was freed can be had again, and no more than there is",
+            &["DM-3"],
+            device_memory_again,
+        )
+        .needing(&[Need::DeviceMemory])
+        .of_priority(2),
+        Case::verbs(
+            "H0-KEYS",
+            "the keys of some regions tell nothing of those of others",
+            &["MR-8"],
+            unrelated_keys,
+        )
+        .needing(&[Need::SecretKeys])
+        .of_priority(2),
+        Case::verbs(
             "E31",
             "a READ into a region that is deregistered meanwhile ends with LOC_PROT_ERR",
             &["LOCAL-2"],
@@ -260,6 +276,26 @@ fn device_memory_bounds<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         dm.write(u64::MAX, &two).is_err(),
         "bytes were written at the end of all numbers"
     );
+    // In the units of four bytes that every device copies in.
+    dm.write(252, &[1, 2, 3, 4])?;
+    dm.write(0, &[5; 252])?;
+    let mut last = [0; 8];
+    dm.read(248, &mut last)?;
+    same!(last, [5, 5, 5, 5, 1, 2, 3, 4], "the last bytes of device memory");
+    for (offset, length) in [(252, 8), (256, 4), (0, 260), (u64::MAX - 3, 4), (1 << 32, 4)] {
+        check!(
+            dm.write(offset, &vec![0; length]).is_err(),
+            "{length} bytes were written at {offset} of 256"
+        );
+        check!(
+            dm.read(offset, &mut vec![0; length]).is_err(),
+            "{length} bytes were read at {offset} of 256"
+        );
+    }
+    check!(
+        context.alloc_dm(64, 40).is_err(),
+        "device memory was aligned to 2^40 bytes"
+    );
     let access = full_access() | Access::ZERO_BASED;
     check!(
         node.pd.reg_dm_mr(&dm, 1, 256, access).is_err(),
@@ -301,4 +337,75 @@ fn deregistered_meanwhile<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         &buffer.to_vec(0..4096),
         &[0; 4096],
     )
+}
+
+fn device_memory_again<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let context = scene.context(Side::Left);
+    let all = context.query_device()?.max_dm_bytes;
+    let half = (all / 2) as usize;
+    for round in 0..3 {
+        let halves = [context.alloc_dm(half, 3)?, context.alloc_dm(half, 3)?];
+        for length in [1, half] {
+            match context.alloc_dm(length, 0) {
+                Ok(_) => {
+                    return Err(Failure::new(format!(
+                        "{length} bytes more than the {all} of the device, in round {round}"
+                    )));
+                }
+                Err(error) => same!(error.kind(), ErrorKind::NoMemory, "error ({error})"),
+            }
+        }
+        for dm in halves {
+            dm.write(0, &[0xff; 64])?;
+            dm.destroy()?;
+        }
+    }
+    let dm = context.alloc_dm(half, 6)?;
+    let mut bytes = [1; 64];
+    dm.read(0, &mut bytes)?;
+    same!(bytes, [0; 64], "device memory that somebody else had before");
+    dm.destroy()?;
+    Ok(())
+}
+
+fn unrelated_keys<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    const COUNT: usize = 512;
+    let pd = scene.context(Side::Left).alloc_pd()?;
+    let regions = (0..COUNT)
+        .map(|_| Region::<B::P>::new(&pd, Buffer::new(8), full_access()))
+        .collect::<Result<Vec<_>, _>>()?;
+    // The lowest byte is the tag.
+    let keys: Vec<u32> = regions.iter().map(|region| region.mr.rkey().0 >> 8).collect();
+    let distinct = |numbers: &mut Vec<u32>| {
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.len()
+    };
+    same!(distinct(&mut keys.clone()), COUNT, "different keys of so many regions");
+    let steps = |step: fn(u32, u32) -> u32| {
+        let mut steps: Vec<u32> = keys.windows(2).map(|pair| step(pair[0], pair[1])).collect();
+        distinct(&mut steps)
+    };
+    // 511 draws out of 2^24 hardly meet.
+    for (what, count) in [
+        ("differences", steps(|a, b| b.wrapping_sub(a))),
+        ("different bits", steps(|a, b| a ^ b)),
+    ] {
+        check!(
+            count + 3 >= COUNT - 1,
+            "the {what} of {COUNT} keys in a row are {count} different numbers"
+        );
+    }
+    for bit in 0..24 {
+        let set = keys.iter().filter(|key| *key >> bit & 1 == 1).count();
+        let changes = keys.windows(2).filter(|pair| (pair[0] ^ pair[1]) >> bit & 1 == 1).count();
+        // Six standard deviations.
+        for (what, count) in [("is set", set), ("changes", changes)] {
+            check!(
+                count.abs_diff(COUNT / 2) < 68,
+                "bit {bit} of the key {what} in {count} of {COUNT} regions"
+            );
+        }
+    }
+    Ok(())
 }
