@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use verbs_api::{ErrorKind, Gid, Object, Provider, QpState, QueuePair, WcStatus};
+use verbs_api::{Context as _, ErrorKind, Gid, Object, Provider, QpState, QueuePair, WcStatus};
 
 use crate::case::Case;
 use crate::outcome::{CaseResult, Failure};
