@@ -89,6 +89,7 @@ fn offers<C: Context>(context: &C, need: Need) -> bool {
         Need::Rereg => can.rereg_mr,
         Need::NullMr => can.null_mr,
         Need::ZeroBased => can.zero_based,
+        Need::OnDemand => can.on_demand_paging,
         Need::DeviceMemory => can.device_memory,
         Need::MwType1 => can.mw_type1,
         Need::MwType2 => can.mw_type2,

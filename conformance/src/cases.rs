@@ -27,6 +27,7 @@ mod flush;
 mod headers;
 mod identification;
 mod invalidation;
+mod leases;
 mod limits;
 mod local_errors;
 mod malformed;
@@ -109,6 +110,7 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         corners::cases(),
         counters::cases(),
         pace::cases(),
+        leases::cases(),
         progress::cases(),
         limits::cases(),
         migration::cases(),

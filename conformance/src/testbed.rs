@@ -67,6 +67,8 @@ pub enum Need {
     NullMr,
     /// Regions whose addresses count from zero.
     ZeroBased,
+    /// Regions whose memory comes in when it is touched.
+    OnDemand,
     /// Device memory.
     DeviceMemory,
     /// Memory windows of type 1.
@@ -116,6 +118,7 @@ impl Need {
             Need::Rereg => "the provider cannot re-register memory",
             Need::NullMr => "the device offers no null memory region",
             Need::ZeroBased => "the device offers no zero-based regions",
+            Need::OnDemand => "the device offers no paging on demand",
             Need::DeviceMemory => "the device has no memory of its own",
             Need::MwType1 => "the device offers no memory windows of type 1",
             Need::MwType2 => "the device offers no memory windows of type 2",

@@ -23,7 +23,9 @@ fn main() -> ExitCode {
     let failed = Mutex::new(None);
     let work = || {
         while failed.lock().is_ok_and(|failed| failed.is_none()) {
-            let case = cases::all::<SimBed>().into_iter().nth(next.fetch_add(1, Ordering::Relaxed));
+            let case = cases::all::<SimBed>()
+                .into_iter()
+                .nth(next.fetch_add(1, Ordering::Relaxed));
             let Some(case) = case else { break };
             let (id, title) = (case.id, case.title);
             let options = BedOptions {

@@ -137,7 +137,12 @@ impl Testbed for SimBed {
     }
 
     fn counters(&self, side: Side) -> Vec<(&'static str, u64)> {
-        self.ends[side.index()].device().counters().engine.iter().collect()
+        self.ends[side.index()]
+            .device()
+            .counters()
+            .engine
+            .iter()
+            .collect()
     }
 
     fn leftovers(&self) -> Option<String> {

@@ -176,7 +176,12 @@ impl Testbed for UdpBed {
     }
 
     fn counters(&self, side: Side) -> Vec<(&'static str, u64)> {
-        self.ends[side.index()].device().counters().engine.iter().collect()
+        self.ends[side.index()]
+            .device()
+            .counters()
+            .engine
+            .iter()
+            .collect()
     }
 
     fn leftovers(&self) -> Option<String> {

@@ -1,14 +1,16 @@
 //! What a device counts, against what was done to it.
 
 use roce_wire::{Bth, Deth, Headers, ICRC_LEN, NakCode, Opcode, PKey, Psn, QKey, Qpn, RnrTimer, Syndrome};
-use verbs_api::{LKey, SendOp, Sge, WcStatus};
+use verbs_api::{
+    Buffer, Context as _, CqInit, LKey, MwType, Object, ProtectionDomain, QpInit, SendOp, Sge, SrqInit, WcStatus,
+};
 
 use super::played::{FAR, SHORT, impatient, setup};
 use crate::case::Case;
 use crate::outcome::{CaseResult, Failure};
 use crate::pair::{Setup, full_access, read, send, write};
 use crate::raw::RawPeer;
-use crate::same;
+use crate::{check, same};
 use crate::scene::Scene;
 use crate::testbed::{Need, Passing, Side, Testbed};
 
@@ -32,6 +34,14 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             datagrams,
         )
         .needing(&[Need::Network, Need::Counters, Need::Ud])
+        .of_priority(2),
+        Case::verbs(
+            "K0-OBJECTS",
+            "objects are counted while they exist",
+            &["COUNT-4"],
+            objects,
+        )
+        .needing(&[Need::Counters, Need::Srq, Need::MwType1, Need::DeviceMemory, Need::Xrc, Need::Ud, Need::Multicast])
         .of_priority(2),
         Case::raw_peer(
             "K0-DROPS",
@@ -106,7 +116,10 @@ impl Book {
     ) -> Result<[u64; N], Failure> {
         let now = scene.bed.counters(self.side);
         let value = |book: &[(&str, u64)], name: &str| {
-            let found = book.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+            let found = book
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| *value);
             found.ok_or_else(|| Failure::new(format!("the device has no counter {name}")))
         };
         let mut grown = [0; N];
@@ -122,7 +135,9 @@ impl Book {
         let pairs = now.into_iter().zip(&self.before);
         pairs
             .map(|((name, now), (_, before))| (name, now.wrapping_sub(*before)))
-            .filter(|(name, grown)| *grown != 0 && !["sent_pkts", "sent_bytes", "rcvd_pkts", "rcvd_bytes"].contains(name))
+            .filter(|(name, grown)| {
+                *grown != 0 && !["sent_pkts", "sent_bytes", "rcvd_pkts", "rcvd_bytes"].contains(name)
+            })
             .collect()
     }
 }
@@ -209,8 +224,13 @@ fn datagrams<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let books = Side::BOTH.map(|side| Book::open(scene, side));
     for (wr_id, length) in [(1, 0usize), (2, 99), (3, 1000)] {
         pair.right.recv(wr_id, &[far.whole()])?;
-        pair.left
-            .send_to(wr_id, &ah, &pair.right.endpoint, setup.qkey, &[own.sge(0..length)])?;
+        pair.left.send_to(
+            wr_id,
+            &ah,
+            &pair.right.endpoint,
+            setup.qkey,
+            &[own.sge(0..length)],
+        )?;
         scene.ends_with(&pair.left.send_cq, wr_id, WcStatus::Success)?;
         scene.ends_with(&pair.right.recv_cq, wr_id, WcStatus::Success)?;
     }
@@ -227,7 +247,12 @@ fn datagrams<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 }
 
 /// A packet to `dest` with `change` made to its header.
-fn forged(opcode: Opcode, dest: u32, psn: Psn, change: impl FnOnce(&mut Headers)) -> Result<Headers, Failure> {
+fn forged(
+    opcode: Opcode,
+    dest: u32,
+    psn: Psn,
+    change: impl FnOnce(&mut Headers),
+) -> Result<Headers, Failure> {
     let dest = Qpn::new(dest).ok_or_else(|| Failure::new("queue pair numbers have 24 bits"))?;
     let mut headers = Headers::new(Bth::new(opcode, dest, psn));
     change(&mut headers);
@@ -236,6 +261,9 @@ fn forged(opcode: Opcode, dest: u32, psn: Psn, change: impl FnOnce(&mut Headers)
 
 /// This counter has grown by one since, and no other.
 fn counted_once<B: Testbed>(scene: &mut Scene<B>, book: &Book, name: &'static str) -> CaseResult {
+    scene
+        .until("a counter to grow", |scene| Ok((!book.others(scene).is_empty()).then_some(())))
+        .map_err(|e| e.during(name))?;
     scene.rest(SHORT);
     same!(
         book.others(scene),
@@ -260,12 +288,30 @@ fn drops<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     };
     let nothing = |_: &mut Headers| {};
     let table = [
-        ("dropped_unknown_qp", forged(Opcode::RC_SEND_ONLY, qpn ^ 0x40, psn, nothing)?),
-        ("dropped_wrong_transport", forged(Opcode::UC_SEND_ONLY, qpn, psn, nothing)?),
-        ("dropped_wrong_state", forged(Opcode::RC_SEND_ONLY, idle.endpoint.qpn, psn, nothing)?),
-        ("dropped_bad_pkey", forged(Opcode::RC_SEND_ONLY, qpn, psn, partition)?),
-        ("dropped_unsupported", forged(Opcode::new(0x5f), qpn, psn, nothing)?),
-        ("dropped_ghost_ack", forged(Opcode::RC_ACKNOWLEDGE, qpn, peer.own_psn(7), acknowledgement)?),
+        (
+            "dropped_unknown_qp",
+            forged(Opcode::RC_SEND_ONLY, qpn ^ 0x40, psn, nothing)?,
+        ),
+        (
+            "dropped_wrong_transport",
+            forged(Opcode::UC_SEND_ONLY, qpn, psn, nothing)?,
+        ),
+        (
+            "dropped_wrong_state",
+            forged(Opcode::RC_SEND_ONLY, idle.endpoint.qpn, psn, nothing)?,
+        ),
+        (
+            "dropped_bad_pkey",
+            forged(Opcode::RC_SEND_ONLY, qpn, psn, partition)?,
+        ),
+        (
+            "dropped_unsupported",
+            forged(Opcode::new(0x5f), qpn, psn, nothing)?,
+        ),
+        (
+            "dropped_ghost_ack",
+            forged(Opcode::RC_ACKNOWLEDGE, qpn, peer.own_psn(7), acknowledgement)?,
+        ),
     ];
     for (name, headers) in table {
         let book = Book::open(scene, Side::Left);
@@ -281,7 +327,8 @@ fn drops<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     }
     let good = forged(Opcode::RC_SEND_ONLY, qpn, psn, nothing)?;
     let mut bytes = vec![0; good.len() + ICRC_LEN];
-    good.emit(&mut bytes).map_err(|error| Failure::new(error.to_string()))?;
+    good.emit(&mut bytes)
+        .map_err(|error| Failure::new(error.to_string()))?;
     // Half of the bits wrong: no other identification explains them.
     let book = Book::open(scene, Side::Left);
     scene.network().inject_raw(Side::Left, &bytes);
@@ -305,14 +352,20 @@ fn dropped_datagrams<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         })
     };
     let book = Book::open(scene, Side::Left);
-    scene.network().inject(Side::Left, &datagram(setup.qkey ^ 1)?, b"wrong");
+    scene
+        .network()
+        .inject(Side::Left, &datagram(setup.qkey ^ 1)?, b"wrong");
     counted_once(scene, &book, "dropped_bad_qkey")?;
     let book = Book::open(scene, Side::Left);
-    scene.network().inject(Side::Left, &datagram(setup.qkey)?, b"no receive");
+    scene
+        .network()
+        .inject(Side::Left, &datagram(setup.qkey)?, b"no receive");
     counted_once(scene, &book, "dropped_no_receive")?;
     node.recv(1, &[small.whole()])?;
     let book = Book::open(scene, Side::Left);
-    scene.network().inject(Side::Left, &datagram(setup.qkey)?, &[7; 100]);
+    scene
+        .network()
+        .inject(Side::Left, &datagram(setup.qkey)?, &[7; 100]);
     counted_once(scene, &book, "dropped_unserved")
 }
 
@@ -321,14 +374,26 @@ fn dropped_by_uc<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let peer = scene.raw_peer(&setup)?;
     let far = peer.node.region(64, full_access())?;
     let book = Book::open(scene, Side::Left);
-    peer.send(scene, Opcode::UC_SEND_ONLY, peer.peer_psn(0), b"no receive", |_| {});
+    peer.send(
+        scene,
+        Opcode::UC_SEND_ONLY,
+        peer.peer_psn(0),
+        b"no receive",
+        |_| {},
+    );
     counted_once(scene, &book, "dropped_no_receive")?;
     let book = Book::open(scene, Side::Left);
     peer.send(scene, Opcode::UC_SEND_MIDDLE, peer.peer_psn(1), &[7; 256], |_| {});
     counted_once(scene, &book, "dropped_unserved")?;
     peer.node.recv(1, &[far.whole()])?;
     let book = Book::open(scene, Side::Left);
-    peer.send(scene, Opcode::UC_SEND_ONLY, peer.peer_psn(9), b"behind a gap", |_| {});
+    peer.send(
+        scene,
+        Opcode::UC_SEND_ONLY,
+        peer.peer_psn(9),
+        b"behind a gap",
+        |_| {},
+    );
     scene.ends_with(&peer.node.recv_cq, 1, WcStatus::Success)?;
     same!(
         book.others(scene),
@@ -428,7 +493,10 @@ fn ends<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     peer.node.send_inline(1, send(), b"message")?;
     scene.ends_with(&peer.node.send_cq, 1, WcStatus::RetryExcErr)?;
     same!(
-        book.grown(scene, ["timeouts", "retry_exceeded_err", "retry_rnr_exceeded_err"])?,
+        book.grown(
+            scene,
+            ["timeouts", "retry_exceeded_err", "retry_rnr_exceeded_err"]
+        )?,
         [3, 1, 0],
         "time-outs and requests given up with a retry count of 2"
     );
@@ -462,5 +530,53 @@ fn ends<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         vec![("send_err", 1)],
         "counters that have grown with a SEND from memory that is not there"
     );
+    Ok(())
+}
+
+/// Two objects of a kind more, then one less.
+fn counted<B: Testbed, T: Object>(
+    scene: &Scene<B>,
+    kind: &str,
+    before: usize,
+    mut make: impl FnMut() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let number = |scene: &Scene<B>| -> Option<usize> {
+        let objects = scene.bed.leftovers()?;
+        let (_, rest) = objects.split_once(&format!(" {kind}: "))?;
+        rest.split([',', ' ']).next()?.parse().ok()
+    };
+    let (one, other) = (make()?, make()?);
+    same!(number(scene), Some(before + 2), "{kind} with two more");
+    other.destroy()?;
+    same!(number(scene), Some(before + 1), "{kind} with one more");
+    Ok(one)
+}
+
+fn objects<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let context = scene.context(Side::Left);
+    check!(scene.bed.leftovers().is_none(), "objects from the start: {:?}", scene.bed.leftovers());
+    let pd = counted(scene, "pds", 0, || Ok(context.alloc_pd()?))?;
+    let cq = counted(scene, "cqs", 0, || Ok(context.create_cq(&CqInit::new(16))?))?;
+    let srq = SrqInit {
+        max_wr: 8,
+        max_sge: 1,
+        limit: 0,
+        cookie: 0,
+        xrc: None,
+    };
+    let buffer = Buffer::new(64);
+    let srq = counted(scene, "srqs", 0, || Ok(pd.create_srq(&srq)?))?;
+    let mr = counted(scene, "mrs", 0, || Ok(pd.reg_mr(&buffer, full_access())?))?;
+    let mw = counted(scene, "mws", 0, || Ok(pd.alloc_mw(MwType::Type1)?))?;
+    let dm = counted(scene, "dms", 0, || Ok(context.alloc_dm(64, 0)?))?;
+    let qp = counted(scene, "qps", 0, || Ok(pd.create_qp(&QpInit::rc(&cq))?))?;
+    let node = scene.node(Side::Left, &Setup::datagrams())?;
+    let ah = counted(scene, "ahs", 0, || node.handle_to(&node.endpoint))?;
+    ah.destroy()?;
+    qp.destroy()?;
+    dm.destroy()?;
+    mw.destroy()?;
+    mr.destroy()?;
+    srq.destroy()?;
     Ok(())
 }

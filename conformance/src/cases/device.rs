@@ -265,18 +265,33 @@ fn offered<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         (has(Need::Srq), "max_srq", device.max_srq.into()),
         (has(Need::Srq), "max_srq_wr", device.max_srq_wr.into()),
         (has(Need::Srq), "max_srq_sge", device.max_srq_sge.into()),
-        (has(Need::MwType1) || has(Need::MwType2), "max_mw", device.max_mw.into()),
+        (
+            has(Need::MwType1) || has(Need::MwType2),
+            "max_mw",
+            device.max_mw.into(),
+        ),
         (has(Need::DeviceMemory), "max_dm_bytes", device.max_dm_bytes),
         (has(Need::Multicast), "max_mcast_grp", device.max_mcast_grp.into()),
-        (has(Need::Multicast), "max_mcast_qp_attach", device.max_mcast_qp_attach.into()),
+        (
+            has(Need::Multicast),
+            "max_mcast_qp_attach",
+            device.max_mcast_qp_attach.into(),
+        ),
         (
             has(Need::Multicast),
             "max_total_mcast_qp_attach",
             device.max_total_mcast_qp_attach.into(),
         ),
     ];
+    check!(
+        scene.context(Side::Left).capabilities().qp_rc,
+        "a device without reliable connections"
+    );
     for (is_offered, name, value) in limits {
-        check!(!is_offered || value > 0, "{name} is 0, but what it limits is offered");
+        check!(
+            !is_offered || value > 0,
+            "{name} is 0, but what it limits is offered"
+        );
     }
     check!(
         device.max_res_rd_atom >= device.max_qp_rd_atom,

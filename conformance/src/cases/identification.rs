@@ -46,7 +46,9 @@ const TRAIN: u16 = 128;
 
 fn bytes_of(headers: &Headers) -> Result<Vec<u8>, Failure> {
     let mut bytes = vec![0; headers.len() + ICRC_LEN];
-    headers.emit(&mut bytes).map_err(|error| Failure::new(error.to_string()))?;
+    headers
+        .emit(&mut bytes)
+        .map_err(|error| Failure::new(error.to_string()))?;
     Ok(bytes)
 }
 
@@ -61,11 +63,17 @@ fn is_heard<B: Testbed>(
     let mut headers = Headers::new(peer.bth(Opcode::RC_WRITE_ONLY, psn));
     headers.reth = Some(reth(RemoteAddr::default(), 0));
     let bytes = bytes_of(&headers)?;
-    scene.network().inject_numbered(Side::Left, &bytes, identification);
+    scene
+        .network()
+        .inject_numbered(Side::Left, &bytes, identification);
     scene.rest(SHORT);
     match peer.drain(scene).first().and_then(|packet| packet.headers.aeth) {
         Some(aeth) => {
-            crate::same!(aeth.syndrome, Syndrome::ACK, "answer to identification {identification}");
+            crate::same!(
+                aeth.syndrome,
+                Syndrome::ACK,
+                "answer to identification {identification}"
+            );
             *n += 1;
             Ok(true)
         }
@@ -93,8 +101,30 @@ fn expect<B: Testbed>(
 fn counting_peer<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let mut peer = scene.raw_peer(&setup())?;
     let mut n = 0;
-    let story = [1000, 1001, 40_000, u16::MAX, 0, 1, 0, 128, 0, 0, 0, 5000, 0, 0, 0, 129];
-    expect(scene, &mut peer, &mut n, &story.map(|identification| (identification, true)))
+    let story = [
+        1000,
+        1001,
+        40_000,
+        u16::MAX,
+        0,
+        1,
+        0,
+        128,
+        0,
+        0,
+        0,
+        5000,
+        0,
+        0,
+        0,
+        129,
+    ];
+    expect(
+        scene,
+        &mut peer,
+        &mut n,
+        &story.map(|identification| (identification, true)),
+    )
 }
 
 fn usual_peer<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
@@ -133,10 +163,20 @@ fn usual_sender<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         source_qp,
     });
     let bytes = bytes_of(&headers)?;
-    let story = [(7000, true), (0, true), (0, true), (0, true), (0, true), (5000, false), (3, true)];
+    let story = [
+        (7000, true),
+        (0, true),
+        (0, true),
+        (0, true),
+        (0, true),
+        (5000, false),
+        (3, true),
+    ];
     node.recv(0, &[inbox.whole()])?;
     for (step, (identification, heard)) in story.into_iter().enumerate() {
-        scene.network().inject_numbered(Side::Left, &bytes, identification);
+        scene
+            .network()
+            .inject_numbered(Side::Left, &bytes, identification);
         scene.rest(SHORT);
         let came = scene.completions_now(&node.recv_cq)?;
         crate::same!(

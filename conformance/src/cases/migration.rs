@@ -245,7 +245,8 @@ fn path_fails<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let sent = scene.network().take_trace();
     let by = |migrated: bool| {
         let own = sent.iter().filter(|packet| packet.from == Side::Left);
-        own.filter(|packet| packet.headers.bth.migrated == migrated).count()
+        own.filter(|packet| packet.headers.bth.migrated == migrated)
+            .count()
     };
     same!(
         (by(false), by(true)),
@@ -326,5 +327,20 @@ fn refused<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         "software set a path to ARMED, which only the peer's packets may"
     );
     is(&with.left, MigState::Migrated)?;
+    let nowhere = AltPath {
+        pkey_index: 1,
+        ..alternate(&with.left, &with.right)
+    };
+    check!(
+        with.left
+            .qp
+            .modify(&QpAttr {
+                state: Some(QpState::Rts),
+                alt_path: Some(nowhere),
+                ..QpAttr::default()
+            })
+            .is_err(),
+        "an alternate path in a partition that is not there was loaded"
+    );
     scene.still_works(&with)
 }

@@ -346,14 +346,20 @@ fn full<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     first.connect(&setup, &first.endpoint)?;
     let numbered = |n: u32| match first.endpoint.gid.gid.ip() {
         IpAddr::V4(_) => Gid::from(Ipv4Addr::new(239, 201, (n >> 8) as u8, n as u8)),
-        IpAddr::V6(_) => Gid::from(IpAddr::V6(Ipv6Addr::new(0xff14, 0, 0, 0, 0, 0x4791, 0xc9, n as u16))),
+        IpAddr::V6(_) => Gid::from(IpAddr::V6(Ipv6Addr::new(
+            0xff14, 0, 0, 0, 0, 0x4791, 0xc9, n as u16,
+        ))),
     };
     if device.max_mcast_grp <= TRIED_UP_TO {
         for n in 0..device.max_mcast_grp {
             first.qp.attach_mcast(numbered(n), 0)?;
         }
         let beyond = numbered(device.max_mcast_grp);
-        is_refused(&first, beyond, "a queue pair in one group more than the device has")?;
+        is_refused(
+            &first,
+            beyond,
+            "a queue pair in one group more than the device has",
+        )?;
         first.qp.detach_mcast(numbered(3), 0)?;
         first.qp.attach_mcast(beyond, 0)?;
         first.qp.detach_mcast(beyond, 0)?;

@@ -87,7 +87,7 @@ impl<B: Testbed> Flood<B> {
             timeout: 0,
             ..setup()
         })?;
-        let own = peer.node.region(16 << 10, full_access())?;
+        let own = peer.node.region(64 << 10, full_access())?;
         Ok(Flood {
             peer,
             own,
@@ -100,12 +100,18 @@ impl<B: Testbed> Flood<B> {
     /// Keep it busy, let it send, and return what came in the meantime.
     fn burst(&mut self, scene: &mut Scene<B>) -> Result<Vec<Passing>, Failure> {
         while self.posted - self.completed < DEPTH {
-            self.peer.node.send(self.posted, write(FAR), &[self.own.whole()])?;
+            self.peer
+                .node
+                .send(self.posted, write(FAR), &[self.own.whole()])?;
             self.posted += 1;
         }
         scene.rest(SOON);
         for wc in scene.completions_now(&self.peer.node.send_cq)? {
-            same!((wc.wr_id, wc.status), (self.completed, WcStatus::Success), "next completion");
+            same!(
+                (wc.wr_id, wc.status),
+                (self.completed, WcStatus::Success),
+                "next completion"
+            );
             self.completed += 1;
         }
         let came = self.peer.drain(scene);
@@ -146,9 +152,13 @@ fn window<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     while passed < 4 << 20 {
         flood.acknowledge(scene);
         let came = flood.burst(scene)?;
-        check!(!came.is_empty(), "nothing came of an acknowledgement of all, after {passed} bytes");
+        check!(
+            !came.is_empty(),
+            "nothing came of an acknowledgement of all, after {passed} bytes"
+        );
         let asks = came.last().is_some_and(|last| last.headers.bth.ack_request);
         check!(asks, "the last packet before a full window asks for no acknowledgement");
+        asked_often_enough(&came)?;
         let size = bytes_of(&came);
         largest = largest.max(size);
         passed += size;
@@ -168,6 +178,23 @@ fn window<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         );
     }
     shrinks(scene, &mut flood, largest)
+}
+
+/// One in sixteen packets asks for an acknowledgement, and each quarter of a window; most do not.
+fn asked_often_enough(came: &[Passing]) -> CaseResult {
+    let asks: Vec<usize> = (0..came.len()).filter(|n| came[*n].headers.bth.ack_request).collect();
+    check!(
+        came.len() < 32 || asks.len() * 4 <= came.len(),
+        "{} of {} packets ask for an acknowledgement",
+        asks.len(),
+        came.len()
+    );
+    check!(asks.len() >= 3, "{} of {} packets ask for an acknowledgement", asks.len(), came.len());
+    check!(
+        asks.windows(2).all(|pair| pair[1] - pair[0] <= 16),
+        "packets that ask for an acknowledgement: {asks:?}"
+    );
+    Ok(())
 }
 
 /// Every loss halves it, and losses at once are one.
@@ -281,7 +308,11 @@ fn charged(packets: &[Passing]) -> u64 {
     let mut last = None;
     let costs = packets.iter().map(|packet| {
         let len = packet.bytes.len() as u64;
-        let cost = if last == Some((packet.at, len)) { len + 64 } else { 2 * len + 768 };
+        let cost = if last == Some((packet.at, len)) {
+            len + 64
+        } else {
+            2 * len + 768
+        };
         last = Some((packet.at, len));
         cost.max(500)
     });
@@ -329,11 +360,15 @@ fn rate<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         scene.network().inject(Side::Left, &headers, &[0; 16]);
         Ok(())
     };
-    let mut expect = |scene: &mut Scene<B>, peer: &mut RawPeer<B>, us, range: std::ops::Range<u64>, when: &str| {
-        let seen = measure(scene, peer, us)?;
-        check!(range.contains(&seen), "{seen} bytes a microsecond {when}, must be {range:?}");
-        Ok(())
-    };
+    let mut expect =
+        |scene: &mut Scene<B>, peer: &mut RawPeer<B>, us, range: std::ops::Range<u64>, when: &str| {
+            let seen = measure(scene, peer, us)?;
+            check!(
+                range.contains(&seen),
+                "{seen} bytes a microsecond {when}, must be {range:?}"
+            );
+            Ok(())
+        };
     expect(scene, &mut peer, 1000, 900..1100, "without congestion")?;
     notify(scene, &peer)?;
     notify(scene, &peer)?;
@@ -345,25 +380,39 @@ fn rate<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         notify(scene, &peer)?;
     }
     expect(scene, &mut peer, 800, 30..110, "after many")?;
-    expect(scene, &mut peer, 3000, 50..90, "3 ms later, an eighth a millisecond")?;
+    expect(
+        scene,
+        &mut peer,
+        3000,
+        50..90,
+        "3 ms later, an eighth a millisecond",
+    )?;
     expect(scene, &mut peer, 30_000, 100..900, "in the 30 ms after that")?;
     expect(scene, &mut peer, 1000, 900..1100, "in the end")
 }
 
 /// Four messages at once, which fill more than half of the socket; the congestion notifications that come of them.
-fn crowd<B: Testbed>(scene: &mut Scene<B>, peer: &mut RawPeer<B>, n: &mut u32) -> Result<Vec<Passing>, Failure> {
+fn crowd<B: Testbed>(
+    scene: &mut Scene<B>,
+    peer: &mut RawPeer<B>,
+    n: &mut u32,
+) -> Result<Vec<Passing>, Failure> {
     let opcode = Opcode::RC_WRITE_ONLY.of(match peer.setup.qp_type {
         QpType::Uc => roce_wire::Transport::Uc,
         _ => roce_wire::Transport::Rc,
     });
     for _ in 0..4 {
         let psn = peer.peer_psn(*n);
-        peer.send(scene, opcode, psn, &[], |h| h.reth = Some(crate::raw::reth(FAR, 0)));
+        peer.send(scene, opcode, psn, &[], |h| {
+            h.reth = Some(crate::raw::reth(FAR, 0))
+        });
         *n += 1;
     }
     scene.rest(Duration::from_micros(10));
     let came = peer.drain(scene).into_iter();
-    Ok(came.filter(|packet| packet.headers.bth.opcode == Opcode::CNP).collect())
+    Ok(came
+        .filter(|packet| packet.headers.bth.opcode == Opcode::CNP)
+        .collect())
 }
 
 /// Bytes of the four messages, BTH to ICRC.
@@ -382,9 +431,16 @@ fn asks_to_slow_down<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     scene.rest(Duration::from_micros(100));
     // One peer alone is bounded by its own window.
     seen.push(crowd(scene, &mut peer, &mut n)?.len());
-    same!(seen, [0, 0], "notifications while there is room, and to a peer that is alone");
+    same!(
+        seen,
+        [0, 0],
+        "notifications while there is room, and to a peer that is alone"
+    );
     // Another one, of the same device.
-    let (a, b) = (scene.node(Side::Left, &setup())?, scene.node(Side::Left, &setup())?);
+    let (a, b) = (
+        scene.node(Side::Left, &setup())?,
+        scene.node(Side::Left, &setup())?,
+    );
     a.connect(&peer.setup, &b.endpoint)?;
     b.connect(
         &Setup {
@@ -405,19 +461,35 @@ fn asks_to_slow_down<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     same!(asked.len(), 1, "notifications while two peers send");
     is_notification(&asked[0])?;
     scene.rest(Duration::from_micros(20));
-    same!(crowd(scene, &mut peer, &mut n)?.len(), 0, "notifications 30 us after one");
+    same!(
+        crowd(scene, &mut peer, &mut n)?.len(),
+        0,
+        "notifications 30 us after one"
+    );
     scene.rest(Duration::from_micros(20));
-    same!(crowd(scene, &mut peer, &mut n)?.len(), 1, "notifications 60 us after one");
+    same!(
+        crowd(scene, &mut peer, &mut n)?.len(),
+        1,
+        "notifications 60 us after one"
+    );
     // The other peer has been silent for more than 10 ms.
     scene.rest(Duration::from_millis(11));
     let psn = peer.peer_psn(n);
     peer.still_serves(scene, psn)?;
     n += 1;
-    same!(crowd(scene, &mut peer, &mut n)?.len(), 0, "notifications to a peer that is alone again");
+    same!(
+        crowd(scene, &mut peer, &mut n)?.len(),
+        0,
+        "notifications to a peer that is alone again"
+    );
     scene.rest(Duration::from_micros(100));
     talk(scene)?;
     scene.bed.set_receive_room(Side::Left, None);
-    same!(crowd(scene, &mut peer, &mut n)?.len(), 0, "notifications when there is room again");
+    same!(
+        crowd(scene, &mut peer, &mut n)?.len(),
+        0,
+        "notifications when there is room again"
+    );
     Ok(())
 }
 
@@ -437,13 +509,25 @@ fn is_notification(packet: &Passing) -> CaseResult {
 fn asks_over_uc<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let mut peer = scene.raw_peer(&setup().with_type(QpType::Uc))?;
     let mut n = 0;
-    same!(crowd(scene, &mut peer, &mut n)?.len(), 0, "notifications while there is room");
+    same!(
+        crowd(scene, &mut peer, &mut n)?.len(),
+        0,
+        "notifications while there is room"
+    );
     scene.bed.set_receive_room(Side::Left, Some(2 * CROWD_BYTES - 2));
     let asked = crowd(scene, &mut peer, &mut n)?;
     same!(asked.len(), 1, "notifications to the only peer");
     is_notification(&asked[0])?;
-    same!(crowd(scene, &mut peer, &mut n)?.len(), 0, "notifications soon after one");
+    same!(
+        crowd(scene, &mut peer, &mut n)?.len(),
+        0,
+        "notifications soon after one"
+    );
     scene.rest(Duration::from_micros(40));
-    same!(crowd(scene, &mut peer, &mut n)?.len(), 1, "notifications 50 us after one");
+    same!(
+        crowd(scene, &mut peer, &mut n)?.len(),
+        1,
+        "notifications 50 us after one"
+    );
     Ok(())
 }

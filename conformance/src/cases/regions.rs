@@ -1,7 +1,7 @@
 //! Regions of other kinds: zero-based, null, device memory.
 
 use verbs_api::{
-    Access, Buffer, Context as _, DeviceMemory, ErrorKind, MemoryRegion, Object, ProtectionDomain, Provider,
+    Access, Advice, Buffer, Context as _, DeviceMemory, ErrorKind, MemoryRegion, Object, ProtectionDomain, Provider,
     QpState, RemoteAddr, SendOp, Sge, WcStatus,
 };
 
@@ -65,10 +65,26 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
         .needing(&[Need::DeviceMemory])
         .of_priority(2),
         Case::verbs(
+            "H0-ODP",
+            "memory on demand is reached like any other, and takes advice",
+            &["MR-9"],
+            on_demand,
+        )
+        .needing(&[Need::OnDemand])
+        .of_priority(3),
+        Case::verbs(
             "H0-KEYS",
             "the keys of some regions tell nothing of those of others",
             &["MR-8"],
             unrelated_keys,
+        )
+        .needing(&[Need::SecretKeys])
+        .of_priority(2),
+        Case::verbs(
+            "H0-KEYS-OLD",
+            "a key that was given up is not given to another region soon",
+            &["MR-8"],
+            old_keys,
         )
         .needing(&[Need::SecretKeys])
         .of_priority(2),
@@ -282,7 +298,9 @@ fn device_memory_bounds<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let mut last = [0; 8];
     dm.read(248, &mut last)?;
     same!(last, [5, 5, 5, 5, 1, 2, 3, 4], "the last bytes of device memory");
-    for (offset, length) in [(252, 8), (256, 4), (0, 260), (u64::MAX - 3, 4), (1 << 32, 4)] {
+    // Beyond the end, and not in such units.
+    let refused = [(252, 8), (256, 4), (0, 260), (u64::MAX - 3, 4), (1 << 32, 4), (2, 4), (0, 2)];
+    for (offset, length) in refused {
         check!(
             dm.write(offset, &vec![0; length]).is_err(),
             "{length} bytes were written at {offset} of 256"
@@ -300,6 +318,10 @@ fn device_memory_bounds<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     check!(
         node.pd.reg_dm_mr(&dm, 1, 256, access).is_err(),
         "a region beyond the device memory was registered"
+    );
+    check!(
+        node.pd.reg_dm_mr(&dm, 0, 256, full_access()).is_err(),
+        "a region of device memory was registered under an address, which it does not have"
     );
     check!(
         context.alloc_dm(0, 0).is_err(),
@@ -381,7 +403,11 @@ fn unrelated_keys<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         numbers.dedup();
         numbers.len()
     };
-    same!(distinct(&mut keys.clone()), COUNT, "different keys of so many regions");
+    same!(
+        distinct(&mut keys.clone()),
+        COUNT,
+        "different keys of so many regions"
+    );
     let steps = |step: fn(u32, u32) -> u32| {
         let mut steps: Vec<u32> = keys.windows(2).map(|pair| step(pair[0], pair[1])).collect();
         distinct(&mut steps)
@@ -398,7 +424,10 @@ fn unrelated_keys<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     }
     for bit in 0..24 {
         let set = keys.iter().filter(|key| *key >> bit & 1 == 1).count();
-        let changes = keys.windows(2).filter(|pair| (pair[0] ^ pair[1]) >> bit & 1 == 1).count();
+        let changes = keys
+            .windows(2)
+            .filter(|pair| (pair[0] ^ pair[1]) >> bit & 1 == 1)
+            .count();
         // Six standard deviations.
         for (what, count) in [("is set", set), ("changes", changes)] {
             check!(
@@ -408,4 +437,69 @@ fn unrelated_keys<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         }
     }
     Ok(())
+}
+
+fn old_keys<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    const COUNT: usize = 5000;
+    let pd = scene.context(Side::Left).alloc_pd()?;
+    let mut keys = std::collections::BTreeSet::new();
+    let _stays = Region::<B::P>::new(&pd, Buffer::new(8), full_access())?;
+    let buffer = Buffer::new(8);
+    for n in 0..COUNT {
+        let mr = pd.reg_mr(&buffer, full_access())?;
+        check!(keys.insert(mr.rkey().0), "region {n} has the key of one before it");
+        mr.destroy()?;
+    }
+    Ok(())
+}
+
+fn on_demand<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let pair = scene.pair(&Setup::default())?;
+    let far = pair.right.region(10_000, full_access() | Access::ON_DEMAND)?;
+    let own = pair.left.region(10_000, full_access())?;
+    own.scribble(1);
+    let pd = &pair.right.pd;
+    let part = |offset: usize, length: u32| Sge {
+        addr: far.buffer.addr() + offset as u64,
+        length,
+        lkey: far.mr.lkey(),
+    };
+    for advice in [Advice::Prefetch, Advice::PrefetchWrite, Advice::PrefetchNoFault] {
+        for sge in [part(0, 10_000), part(9_999, 1), part(100, 0)] {
+            pd.advise_mr(advice, &[sge])
+                .map_err(|error| Failure::new(format!("{advice:?} about {sge:?}: {error}")))?;
+        }
+        for (what, sge, kind) in [
+            ("one byte too many", part(1, 10_000), ErrorKind::Fault),
+            (
+                "a key that opens nothing",
+                Sge {
+                    lkey: verbs_api::LKey(far.mr.lkey().0 ^ 0x100),
+                    ..part(0, 8)
+                },
+                ErrorKind::Fault,
+            ),
+        ] {
+            same!(
+                pd.advise_mr(advice, &[sge]).err().map(|error| error.kind()),
+                Some(kind),
+                "error of {advice:?} with {what}"
+            );
+        }
+    }
+    let pinned = pair.right.region(64, full_access())?;
+    same!(
+        pd.advise_mr(Advice::Prefetch, &[pinned.whole()]).err().map(|error| error.kind()),
+        Some(ErrorKind::Invalid),
+        "error of advice about memory that is not on demand"
+    );
+    let fixed = Region::<B::P>::new(pd, Buffer::new(64), Access::ON_DEMAND)?;
+    same!(
+        pd.advise_mr(Advice::PrefetchWrite, &[fixed.whole()]).err().map(|error| error.kind()),
+        Some(ErrorKind::Fault),
+        "error of advice to write what may not be written"
+    );
+    pair.left.send(1, write(far.remote(0)), &[own.whole()])?;
+    scene.ends_with(&pair.left.send_cq, 1, WcStatus::Success)?;
+    same_bytes("what was written", &far.buffer.to_vec(0..10_000), &pattern(1, 10_000))
 }
