@@ -237,7 +237,11 @@ fn way_back<B: Testbed>(scene: &mut Scene<B>, family: Family) -> CaseResult {
         .map_err(|e| e.during("the answer"))?;
     answer.holds(&wc, b"the right one", &right.endpoint)?;
     let class = answer.header()?.traffic_class();
-    same!(class, 0x28, "traffic class of the answer, which is that of the question");
+    same!(
+        class,
+        0x28,
+        "traffic class of the answer, which is that of the question"
+    );
     Ok(())
 }
 

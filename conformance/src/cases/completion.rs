@@ -108,7 +108,9 @@ fn overflow<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         !more.iter().any(|e| e.kind == EventKind::CqErr),
         "CQ_ERR came twice: {more:?}"
     );
-    scene.still_works(&bystanders).map_err(|e| e.during("two queue pairs on other completion queues"))?;
+    scene
+        .still_works(&bystanders)
+        .map_err(|e| e.during("two queue pairs on other completion queues"))?;
     Ok(())
 }
 

@@ -186,7 +186,10 @@ fn moderated_count<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         })?;
         if !scene.is_real_time() {
             let after = scene.bed.now() - armed;
-            check!(after < PERIOD, "the event came after {after:?}, with the end of the period");
+            check!(
+                after < PERIOD,
+                "the event came after {after:?}, with the end of the period"
+            );
         }
     }
     Ok(())

@@ -2,7 +2,8 @@
 
 use roce_wire::{Bth, Deth, Headers, ICRC_LEN, NakCode, Opcode, PKey, Psn, QKey, Qpn, RnrTimer, Syndrome};
 use verbs_api::{
-    Buffer, Context as _, CqInit, LKey, MwType, Object, ProtectionDomain, QpInit, SendOp, Sge, SrqInit, WcStatus,
+    Buffer, Context as _, CqInit, LKey, MwType, Object, ProtectionDomain, QpInit, SendOp, Sge, SrqInit,
+    WcStatus,
 };
 
 use super::played::{FAR, SHORT, impatient, setup};
@@ -10,9 +11,9 @@ use crate::case::Case;
 use crate::outcome::{CaseResult, Failure};
 use crate::pair::{Setup, full_access, read, send, write};
 use crate::raw::RawPeer;
-use crate::{check, same};
 use crate::scene::Scene;
 use crate::testbed::{Need, Passing, Side, Testbed};
+use crate::{check, same};
 
 const NEEDS: &[Need] = &[Need::Network, Need::Counters];
 
@@ -41,7 +42,15 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             &["COUNT-4"],
             objects,
         )
-        .needing(&[Need::Counters, Need::Srq, Need::MwType1, Need::DeviceMemory, Need::Xrc, Need::Ud, Need::Multicast])
+        .needing(&[
+            Need::Counters,
+            Need::Srq,
+            Need::MwType1,
+            Need::DeviceMemory,
+            Need::Xrc,
+            Need::Ud,
+            Need::Multicast,
+        ])
         .of_priority(2),
         Case::raw_peer(
             "K0-DROPS",
@@ -262,7 +271,9 @@ fn forged(
 /// This counter has grown by one since, and no other.
 fn counted_once<B: Testbed>(scene: &mut Scene<B>, book: &Book, name: &'static str) -> CaseResult {
     scene
-        .until("a counter to grow", |scene| Ok((!book.others(scene).is_empty()).then_some(())))
+        .until("a counter to grow", |scene| {
+            Ok((!book.others(scene).is_empty()).then_some(()))
+        })
         .map_err(|e| e.during(name))?;
     scene.rest(SHORT);
     same!(
@@ -554,7 +565,11 @@ fn counted<B: Testbed, T: Object>(
 
 fn objects<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let context = scene.context(Side::Left);
-    check!(scene.bed.leftovers().is_none(), "objects from the start: {:?}", scene.bed.leftovers());
+    check!(
+        scene.bed.leftovers().is_none(),
+        "objects from the start: {:?}",
+        scene.bed.leftovers()
+    );
     let pd = counted(scene, "pds", 0, || Ok(context.alloc_pd()?))?;
     let cq = counted(scene, "cqs", 0, || Ok(context.create_cq(&CqInit::new(16))?))?;
     let srq = SrqInit {

@@ -293,6 +293,20 @@ fn offered<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
             "{name} is 0, but what it limits is offered"
         );
     }
+    let flags = device.device_cap_flags;
+    // SYS_IMAGE_GUID, RC_RNR_NAK_GEN: there is a GUID, and without RNR NAKs much of this suite fails.
+    let always = 1 << 11 | 1 << 12;
+    check!(
+        flags & always == always,
+        "device flags {flags:#x}, must have {always:#x}"
+    );
+    if has(Need::Counters) {
+        // P_Key and Q_Key counters, path migration, ports of handles and current states that are checked, an event of
+        // the port; what can be resized; XRC; windows and keys; FLUSH, ATOMIC WRITE.
+        let known = [1, 2, 4, 6, 7, 10, 11, 12, 13, 17, 20, 21, 24, 38, 40];
+        let known = known.into_iter().fold(0, |flags, bit: u32| flags | 1u64 << bit);
+        same!(flags, known, "device flags of softroce");
+    }
     check!(
         device.max_res_rd_atom >= device.max_qp_rd_atom,
         "one queue pair may remember {} READs, all together {}",

@@ -60,6 +60,13 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
         )
         .of_priority(2),
         Case::raw_peer(
+            "F7-TOGETHER",
+            "a request that arrives right behind its successor is served, and the successor asked for",
+            &["NAK-1"],
+            swapped,
+        )
+        .of_priority(2),
+        Case::raw_peer(
             "E6-TWICE",
             "two sequence NAKs at once cost one retry",
             &["RETRY-3"],
@@ -184,7 +191,12 @@ fn lent<B: Testbed>(scene: &mut Scene<B>, timeout: u8) -> CaseResult {
         );
     }
     // It hears again: all goes on.
-    let mut last = knocks[0].iter().chain(&later[0]).map(|p| p.headers.bth.psn).max_by_key(|p| p.value()).unwrap_or(last);
+    let mut last = knocks[0]
+        .iter()
+        .chain(&later[0])
+        .map(|p| p.headers.bth.psn)
+        .max_by_key(|p| p.value())
+        .unwrap_or(last);
     for round in 0..200 {
         crowd.acknowledge(scene, 0, last)?;
         let more = crowd.sent(scene, Duration::from_micros(20));
@@ -256,10 +268,15 @@ fn probes<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         }
     }
     let Some(again) = again else {
-        return Err(Failure::new("no probe in 200 ms, while the same process answered others"));
+        return Err(Failure::new(
+            "no probe in 200 ms, while the same process answered others",
+        ));
     };
     let after = again.at - start;
-    check!((ms(19)..ms(120)).contains(&after), "the probe came after {after:?}");
+    check!(
+        (ms(19)..ms(120)).contains(&after),
+        "the probe came after {after:?}"
+    );
     same!(Some(again.headers.bth.psn), psn, "PSN of the probe");
     // Nobody floods: no second one at once.
     let more = crowd.sent(scene, ms(5));
@@ -319,8 +336,70 @@ fn two_naks<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         peer.acknowledge(scene, psn, Syndrome::Nak(NakCode::PsnSequence), 0);
     }
     peer.expect(scene, Opcode::RC_SEND_ONLY, psn)?;
-    scene.quiet(&[&peer.node.send_cq], if scene.is_real_time() { Duration::ZERO } else { SHORT })?;
+    scene.quiet(
+        &[&peer.node.send_cq],
+        if scene.is_real_time() {
+            Duration::ZERO
+        } else {
+            SHORT
+        },
+    )?;
     peer.acknowledge(scene, psn, Syndrome::ACK, 1);
     scene.ends_with(&peer.node.send_cq, 1, WcStatus::Success)?;
+    Ok(())
+}
+
+fn swapped<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let mut peer = scene.raw_peer(&setup())?;
+    let far = peer.node.region(64, full_access())?;
+    let [first, second] = [0, 1].map(|n| peer.peer_psn(n));
+    // At one moment: nobody has said anything yet when the first one comes.
+    peer.write_only(scene, second, far.remote(8), b"second");
+    peer.write_only(scene, first, far.remote(0), b"first");
+    scene.until("an answer to both", |scene| {
+        let answers = peer.drain(scene);
+        let nak = answers.iter().any(|packet| {
+            let is_nak =
+                packet.headers.aeth.map(|aeth| aeth.syndrome) == Some(Syndrome::Nak(NakCode::PsnSequence));
+            is_nak && packet.headers.bth.psn == second
+        });
+        Ok((nak || scene.is_real_time() && !answers.is_empty()).then_some(()))
+    })?;
+    peer.write_only(scene, second, far.remote(8), b"second");
+    scene.until("an acknowledgement of the second", |scene| {
+        Ok(peer
+            .drain(scene)
+            .iter()
+            .any(|packet| packet.headers.bth.psn == second)
+            .then_some(()))
+    })?;
+    crate::pair::same_bytes(
+        "what was written",
+        &far.buffer.to_vec(0..14),
+        b"first\0\0\0second",
+    )?;
+    // Both of the missing ones arrive before anything was said: nothing is asked for.
+    let [third, fourth] = [2, 3].map(|n| peer.peer_psn(n));
+    peer.drain(scene);
+    peer.write_only(scene, fourth, far.remote(16), b"fourth");
+    peer.write_only(scene, third, far.remote(24), b"third");
+    peer.write_only(scene, fourth, far.remote(16), b"fourth");
+    scene.rest(SHORT);
+    let answers = peer.drain(scene);
+    if !scene.is_real_time() {
+        let naks = answers.iter().filter(|packet| {
+            packet
+                .headers
+                .aeth
+                .is_some_and(|aeth| matches!(aeth.syndrome, Syndrome::Nak(_)))
+        });
+        same!(
+            naks.count(),
+            0,
+            "NAKs for what was there before anything was said"
+        );
+    }
+    let last = answers.last().map(|packet| packet.headers.bth.psn);
+    same!(last, Some(fourth), "PSN of the last acknowledgement");
     Ok(())
 }

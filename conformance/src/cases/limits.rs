@@ -243,7 +243,10 @@ fn greatest_sizes<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         ),
         (
             "a SEND with one inline byte more",
-            pair.left.qp.post_send(&[SendWr::inline(6, send(), &beyond)]).err(),
+            pair.left
+                .qp
+                .post_send(&[SendWr::inline(6, send(), &beyond)])
+                .err(),
         ),
     ] {
         same!(
@@ -455,7 +458,10 @@ fn port_down_and_up<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         );
         let others = scene.other_events(Side::Right)?;
         check!(
-            !others.iter().any(|event| matches!(event.kind, EventKind::GidChange | EventKind::PortErr | EventKind::PortActive)),
+            !others.iter().any(|event| matches!(
+                event.kind,
+                EventKind::GidChange | EventKind::PortErr | EventKind::PortActive
+            )),
             "events besides {kind:?} of a port that keeps its addresses: {others:?}"
         );
     }

@@ -157,7 +157,10 @@ fn window<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
             "nothing came of an acknowledgement of all, after {passed} bytes"
         );
         let asks = came.last().is_some_and(|last| last.headers.bth.ack_request);
-        check!(asks, "the last packet before a full window asks for no acknowledgement");
+        check!(
+            asks,
+            "the last packet before a full window asks for no acknowledgement"
+        );
         asked_often_enough(&came)?;
         let size = bytes_of(&came);
         largest = largest.max(size);
@@ -182,14 +185,21 @@ fn window<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 
 /// One in sixteen packets asks for an acknowledgement, and each quarter of a window; most do not.
 fn asked_often_enough(came: &[Passing]) -> CaseResult {
-    let asks: Vec<usize> = (0..came.len()).filter(|n| came[*n].headers.bth.ack_request).collect();
+    let asks: Vec<usize> = (0..came.len())
+        .filter(|n| came[*n].headers.bth.ack_request)
+        .collect();
     check!(
         came.len() < 32 || asks.len() * 4 <= came.len(),
         "{} of {} packets ask for an acknowledgement",
         asks.len(),
         came.len()
     );
-    check!(asks.len() >= 3, "{} of {} packets ask for an acknowledgement", asks.len(), came.len());
+    check!(
+        asks.len() >= 3,
+        "{} of {} packets ask for an acknowledgement",
+        asks.len(),
+        came.len()
+    );
     check!(
         asks.windows(2).all(|pair| pair[1] - pair[0] <= 16),
         "packets that ask for an acknowledgement: {asks:?}"

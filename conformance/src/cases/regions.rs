@@ -1,8 +1,8 @@
 //! Regions of other kinds: zero-based, null, device memory.
 
 use verbs_api::{
-    Access, Advice, Buffer, Context as _, DeviceMemory, ErrorKind, MemoryRegion, Object, ProtectionDomain, Provider,
-    QpState, RemoteAddr, SendOp, Sge, WcStatus,
+    Access, Advice, Buffer, Context as _, DeviceMemory, ErrorKind, MemoryRegion, Object, ProtectionDomain,
+    Provider, QpState, RemoteAddr, SendOp, Sge, WcStatus,
 };
 
 use super::windows::connect_to;
@@ -299,7 +299,15 @@ fn device_memory_bounds<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     dm.read(248, &mut last)?;
     same!(last, [5, 5, 5, 5, 1, 2, 3, 4], "the last bytes of device memory");
     // Beyond the end, and not in such units.
-    let refused = [(252, 8), (256, 4), (0, 260), (u64::MAX - 3, 4), (1 << 32, 4), (2, 4), (0, 2)];
+    let refused = [
+        (252, 8),
+        (256, 4),
+        (0, 260),
+        (u64::MAX - 3, 4),
+        (1 << 32, 4),
+        (2, 4),
+        (0, 2),
+    ];
     for (offset, length) in refused {
         check!(
             dm.write(offset, &vec![0; length]).is_err(),
@@ -447,7 +455,10 @@ fn old_keys<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let buffer = Buffer::new(8);
     for n in 0..COUNT {
         let mr = pd.reg_mr(&buffer, full_access())?;
-        check!(keys.insert(mr.rkey().0), "region {n} has the key of one before it");
+        check!(
+            keys.insert(mr.rkey().0),
+            "region {n} has the key of one before it"
+        );
         mr.destroy()?;
     }
     Ok(())
@@ -489,17 +500,25 @@ fn on_demand<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     }
     let pinned = pair.right.region(64, full_access())?;
     same!(
-        pd.advise_mr(Advice::Prefetch, &[pinned.whole()]).err().map(|error| error.kind()),
+        pd.advise_mr(Advice::Prefetch, &[pinned.whole()])
+            .err()
+            .map(|error| error.kind()),
         Some(ErrorKind::Invalid),
         "error of advice about memory that is not on demand"
     );
     let fixed = Region::<B::P>::new(pd, Buffer::new(64), Access::ON_DEMAND)?;
     same!(
-        pd.advise_mr(Advice::PrefetchWrite, &[fixed.whole()]).err().map(|error| error.kind()),
+        pd.advise_mr(Advice::PrefetchWrite, &[fixed.whole()])
+            .err()
+            .map(|error| error.kind()),
         Some(ErrorKind::Fault),
         "error of advice to write what may not be written"
     );
     pair.left.send(1, write(far.remote(0)), &[own.whole()])?;
     scene.ends_with(&pair.left.send_cq, 1, WcStatus::Success)?;
-    same_bytes("what was written", &far.buffer.to_vec(0..10_000), &pattern(1, 10_000))
+    same_bytes(
+        "what was written",
+        &far.buffer.to_vec(0..10_000),
+        &pattern(1, 10_000),
+    )
 }
