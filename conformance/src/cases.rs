@@ -7,6 +7,7 @@ mod atomics;
 mod attributes;
 mod completion;
 mod completion_features;
+mod congestion;
 mod connection_attacks;
 mod connection_losses;
 mod connection_messages;
@@ -19,6 +20,7 @@ mod datagram_losses;
 mod datagram_paths;
 mod datagrams;
 mod device;
+mod device_memory;
 mod draining;
 mod events;
 mod exhaustive;
@@ -55,6 +57,7 @@ mod send_errors;
 mod shared_queues;
 mod shared_receives;
 mod states;
+mod tallies;
 mod transitions;
 mod unreliable;
 mod unreliable_packets;
@@ -109,6 +112,8 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         crowds::cases(),
         corners::cases(),
         counters::cases(),
+        tallies::cases(),
+        congestion::cases(),
         pace::cases(),
         leases::cases(),
         progress::cases(),
@@ -120,6 +125,7 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         reregistration::cases(),
         ordering_operations::cases(),
         regions::cases(),
+        device_memory::cases(),
         invalidation::cases(),
         windows_typed::cases(),
         windows::cases(),
