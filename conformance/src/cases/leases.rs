@@ -72,6 +72,7 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             &["RETRY-3"],
             two_naks,
         )
+        .needing(NEEDS)
         .of_priority(2),
     ]
 }
@@ -336,14 +337,7 @@ fn two_naks<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         peer.acknowledge(scene, psn, Syndrome::Nak(NakCode::PsnSequence), 0);
     }
     peer.expect(scene, Opcode::RC_SEND_ONLY, psn)?;
-    scene.quiet(
-        &[&peer.node.send_cq],
-        if scene.is_real_time() {
-            Duration::ZERO
-        } else {
-            SHORT
-        },
-    )?;
+    scene.quiet(&[&peer.node.send_cq], SHORT)?;
     peer.acknowledge(scene, psn, Syndrome::ACK, 1);
     scene.ends_with(&peer.node.send_cq, 1, WcStatus::Success)?;
     Ok(())
