@@ -14,8 +14,8 @@ use crate::{
 };
 
 const MAX_24: u64 = 0xff_ffff;
-/// What a packet has from BTH to ICRC.
-const PACKET_BYTES: RangeInclusive<u64> = 16..=65_535;
+/// What a packet may have from BTH to ICRC; an earlier rule may have cut it.
+const PACKET_BYTES: RangeInclusive<u64> = 1..=65_535;
 
 pub(super) fn packet(table: &mut Reader<'_>) -> Result<(Select, When, Action), Fault> {
     let directions = [("out", Direction::Out), ("in", Direction::In)];
