@@ -35,7 +35,7 @@ softroce=$(realpath "$softroce")
 suite() {
   local bed=$1 begun=$SECONDS status; shift
   [ -z "$only" ] || [ "$only" = "$bed" ] || return 0
-  timeout 900 "$softroce" conformance --provider libibverbs --patience 30 "${filter[@]}" "$@" \
+  timeout 900 "$softroce" conformance --provider libibverbs --patience 15 "${filter[@]}" "$@" \
     >"$reports/$bed.txt" 2>&1
   status=$?
   echo "== $bed: status $status, $((SECONDS - begun)) s"

@@ -315,8 +315,9 @@ impl Testbed for NativeBed {
                     })
             }
             Need::Network => self.wire.is_some(),
-            // Found out by the cases: what the system lacks has its reason.
-            Need::ConnectionManager => true,
+            // What the system lacks otherwise the cases find out, with its reason. iWARP's only GID is a MAC address, to
+            // which nothing can be bound.
+            Need::ConnectionManager => self.ends.iter().all(|end| end.usual.gid_type == GidType::RoceV2),
             _ => self.ends.iter().all(|end| offers(&end.context, need)),
         }
     }
