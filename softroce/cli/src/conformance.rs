@@ -48,7 +48,7 @@ pub struct Conformance {
 }
 
 const SEED: u64 = 1;
-/// Beds that keep the packets, and go by a seed.
+/// Beds that have the packets in any case, and go by a seed.
 const WITH_PACKETS: &[BedKind] = &[BedKind::Sim, BedKind::Udp];
 /// The exit status when there was no case to run or to list.
 const NOTHING_RAN: u8 = 2;
@@ -82,13 +82,11 @@ impl Conformance {
             options.beds = beds;
         }
         self.library.check(&options.beds)?;
-        for (name, is_given) in [
-            ("--seed", self.seed.is_some()),
-            ("--capture", options.capture.is_some()),
-        ] {
-            if is_given {
-                library::expect_use(name, &options.beds, WITH_PACKETS)?;
-            }
+        if self.seed.is_some() {
+            library::expect_use("--seed", &options.beds, WITH_PACKETS)?;
+        }
+        if options.capture.is_some() && options.native.wire.is_none() {
+            library::expect_use("--capture without --wire", &options.beds, WITH_PACKETS)?;
         }
         if options.beds.contains(&BedKind::DropIn) {
             options.native.library = Some(library::drop_in()?);
