@@ -112,7 +112,9 @@ fn come_and_go(address: IpAddr, exits: usize, time: Duration) {
             member.fabric.counters()
         );
     }
-    println!("{left} members have left; {datagrams} datagrams, {adopted} by way of another member, none lost");
+    println!(
+        "{left} members have left; {datagrams} datagrams, {adopted} by way of another member, none lost"
+    );
     assert!(adopted > 0, "whoever left sat behind");
 }
 

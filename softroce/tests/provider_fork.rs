@@ -259,7 +259,10 @@ fn a_child_made_past_the_c_library_notices_at_its_first_call_and_closes_what_it_
             assert_eq!(b.qp.query().unwrap_err().errno(), libc::ENODEV);
             // The event descriptors of the background threads and channels may stay, sockets may not.
             let left = open_descriptors();
-            assert!(left + 10 < while_open && left >= before, "{before}, {while_open}, {left}");
+            assert!(
+                left + 10 < while_open && left >= before,
+                "{before}, {while_open}, {left}"
+            );
             let (c, d) = over_udp();
             ping(&c, &d, 10);
         },

@@ -179,11 +179,10 @@ impl Links {
     /// See [`Services::claim`].
     pub(super) fn claim_service(&mut self, service: ServiceId) -> Result<()> {
         let epoll = self.epoll.as_ref();
-        self.services
-            .claim(service, |fd, key| match epoll {
-                Some(epoll) => epoll.add(fd, TOKEN_SERVICE | u64::from(key)),
-                None => Ok(()),
-            })
+        self.services.claim(service, |fd, key| match epoll {
+            Some(epoll) => epoll.add(fd, TOKEN_SERVICE | u64::from(key)),
+            None => Ok(()),
+        })
     }
 
     /// Leave a service to others.
@@ -443,9 +442,6 @@ mod tests {
         }
         drop(leaves);
         let said = |round: u32| format!("{:?}", Event::Message(leaver, LinkMessage::Missed { round }));
-        assert_eq!(
-            heard(&mut stays),
-            [said(2), said(3), format!("Left({leaver:?})")]
-        );
+        assert_eq!(heard(&mut stays), [said(2), said(3), format!("Left({leaver:?})")]);
     }
 }

@@ -97,10 +97,9 @@ impl Agent {
     fn id_of(&self, arrival: &Arrival<'_>) -> Option<u32> {
         let id = match arrival.message {
             // Who gave up may not know our number.
-            Message::Rej(rej) if rej.remote_comm_id == 0 && rej.reason == RejectReason::TIMEOUT => {
-                self.asked
-                    .find(Wish::Connection, arrival.from.address, rej.local_comm_id)?
-            }
+            Message::Rej(rej) if rej.remote_comm_id == 0 && rej.reason == RejectReason::TIMEOUT => self
+                .asked
+                .find(Wish::Connection, arrival.from.address, rej.local_comm_id)?,
             message => message.receiver_id()?,
         };
         let connection = self.connections.get(&id)?;
@@ -222,8 +221,7 @@ impl Agent {
             },
             ..self.blank(id, peer)
         };
-        self.asked
-            .note(Wish::Connection, asker, req.local_comm_id, id);
+        self.asked.note(Wish::Connection, asker, req.local_comm_id, id);
         self.remote_qps.insert(
             (arrival.from.address, req.local_ca_guid, req.local_qpn.value()),
             id,

@@ -18,9 +18,7 @@ fn question_here(pair: &mut Pair) -> u32 {
         reach: Reach::Machine,
         ..peer_of(0)
     };
-    let id = pair.agents[0]
-        .resolve(pair.now, peer, OWNER, question())
-        .unwrap();
+    let id = pair.agents[0].resolve(pair.now, peer, OWNER, question()).unwrap();
     pair.settle();
     id
 }
