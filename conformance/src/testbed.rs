@@ -115,7 +115,9 @@ impl Need {
             Need::ResizeCq => "the provider cannot resize completion queues",
             Need::ModerateCq => "the provider cannot moderate completion queues",
             Need::Timestamps => "the device offers no completion timestamps",
-            Need::ConnectionManager => "the provider has no connection manager",
+            Need::ConnectionManager => {
+                "the provider has no connection manager, or the device no IP address among its GIDs"
+            }
             Need::VirtualTime => "it waits for minutes, which pass at once in virtual time only",
         }
     }
