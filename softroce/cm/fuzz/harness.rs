@@ -6,7 +6,7 @@ use roce_wire::Qpn;
 use roce_wire::cm::ip::IpCm;
 use roce_wire::cm::{Message, MessageKind, RejectReason, Rep, Req, ServiceId, SidrRep, SidrReq};
 use roce_wire::mad::MAD_LEN;
-use softroce_cm::{Agent, Connect, Happened, Peer, Refuse};
+use softroce_cm::{Agent, Connect, Happened, Peer, Reach, Refuse};
 use softroce_engine::Time;
 
 #[path = "../../../tests/fuzz/bytes.rs"]
@@ -36,6 +36,10 @@ fn peer(number: u8) -> Peer {
         qpn: 1,
         traffic_class: 0,
         hop_limit: 64,
+        reach: match number % 3 {
+            0 => Reach::Machine,
+            _ => Reach::Network,
+        },
     }
 }
 

@@ -302,8 +302,9 @@ fn deliver(
 
 /// What goes in front of a datagram's payload: the IP header that it came with, as far as the fabric knows it.
 fn network_header(meta: &RxMeta, udp_payload_len: usize) -> [u8; GRH_LEN] {
+    let traffic_class = meta.traffic_class;
     let fields = IpFields {
-        traffic_class: meta.traffic_class,
+        traffic_class,
         hop_limit: meta.hop_limit,
         identification: 0,
     };
