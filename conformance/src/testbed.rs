@@ -126,11 +126,13 @@ impl Need {
             Need::ResizeCq => "the provider cannot resize completion queues",
             Need::ModerateCq => "the provider cannot moderate completion queues",
             Need::Timestamps => "the device offers no completion timestamps",
-            Need::ConnectionManager => "the provider has no connection manager",
             Need::ReceiveRoom => "this bed cannot bound what may wait to be read at a device",
             Need::UnseenIdentification => "the device sees IP headers, and need not guess the identification",
             Need::SecretKeys => "the device says nothing of its keys being hard to guess",
             Need::Counters => "this bed does not show what its devices count",
+            Need::ConnectionManager => {
+                "the provider has no connection manager, or the device no IP address among its GIDs"
+            }
             Need::VirtualTime => "it waits for minutes, which pass at once in virtual time only",
         }
     }

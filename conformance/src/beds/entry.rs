@@ -146,7 +146,7 @@ pub fn run_entry(entry: &Entry, options: &BedOptions, on_failure: Option<&Path>)
             LIMIT,
         ),
         BedKind::Native => run_case(
-            move || NativeBed::open(&options.native),
+            move || Ok(NativeBed::open(&options.native)?.with_capture(options.capture)),
             cases::all().swap_remove(entry.index),
             on_failure,
             native_limit,

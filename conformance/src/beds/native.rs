@@ -102,6 +102,8 @@ pub struct NativeBed {
     groups: Vec<UdpSocket>,
     /// Control over the packets between the devices.
     wire: Option<Wire<Frames>>,
+    /// Where the packets that pass the wire go in the end.
+    capture: Option<PathBuf>,
     /// Whether what the provider does not offer is no failure.
     may_lack: bool,
     patience: Duration,
@@ -161,6 +163,7 @@ impl NativeBed {
             tolerances,
             groups: Vec::new(),
             wire,
+            capture: None,
             may_lack: true,
             patience: options.patience(),
             start,
@@ -184,6 +187,7 @@ impl NativeBed {
             tolerances: None,
             groups: Vec::new(),
             wire: None,
+            capture: None,
             may_lack: false,
             patience: options.patience(),
             start: Instant::now(),
@@ -191,9 +195,24 @@ impl NativeBed {
         })
     }
 
+    /// Write the packets that pass the wire to this file in the end; without a wire nobody sees any.
+    pub fn with_capture(mut self, capture: Option<PathBuf>) -> Self {
+        self.capture = capture;
+        self
+    }
+
     /// The documented deviations of this kind of device.
     pub fn tolerances(&self) -> Option<&Tolerances> {
         self.tolerances.as_deref()
+    }
+}
+
+impl Drop for NativeBed {
+    fn drop(&mut self) {
+        if let Some(path) = self.capture.take() {
+            // As on the simulator: who asked for it sees that it is missing.
+            let _ = self.save_capture(&path);
+        }
     }
 }
 
@@ -315,8 +334,9 @@ impl Testbed for NativeBed {
                     })
             }
             Need::Network => self.wire.is_some(),
-            // Found out by the cases: what the system lacks has its reason.
-            Need::ConnectionManager => true,
+            // What the system lacks otherwise the cases find out, with its reason. iWARP's only GID is a MAC address, to
+            // which nothing can be bound.
+            Need::ConnectionManager => self.ends.iter().all(|end| end.usual.gid_type == GidType::RoceV2),
             _ => self.ends.iter().all(|end| offers(&end.context, need)),
         }
     }

@@ -89,8 +89,10 @@ const LOOK_EVERY_ROUNDS: u32 = 32;
 const BUSY_LOOKS: u32 = 256;
 /// Receive rounds for which a measurement of the receive buffer holds.
 const PRESSURE_ROUNDS: u32 = 16;
-/// Receive rounds at the end, to pass on what is not ours.
-const LAST_READS: u32 = 64;
+/// Receive rounds at the end, to pass on what is not ours: more than the largest receive buffer has packets for.
+const LAST_READS: u32 = 1 << 14;
+/// How often the socket must be found empty.
+const LAST_LOOKS: u32 = 2;
 /// How long opening waits for the other processes to help: a stopped one does not.
 const SETTLE_PATIENCE_NS: u64 = 100_000_000;
 
@@ -349,6 +351,11 @@ impl Fabric for UdpFabric {
         self.groups.are_reachable()
     }
 
+    fn is_on_this_machine(&self, address: IpAddr) -> bool {
+        // A socket can be had on own addresses alone.
+        address.is_loopback() || address == self.own.ip() || std::net::UdpSocket::bind((address, 0)).is_ok()
+    }
+
     fn claim_service(&mut self, service: ServiceId) -> Result<()> {
         self.member.claim_service(service)
     }
@@ -363,6 +370,24 @@ impl Fabric for UdpFabric {
         let _ = socket.map(|socket| socket.report_header_fields(self.own.is_ipv4()));
     }
 
+    fn depart(&mut self) {
+        // After another member has left, packets of others may come here until the table is repaired; so ours is no
+        // address for them before the last read. Refused by old kernels, and when it was done before.
+        let _ = self.socket.as_ref().map(UdpSocket::leave_address);
+        let mut nobody = |_: &RxMeta, _: &[u8]| {};
+        for _ in 0..LAST_LOOKS {
+            for _ in 0..LAST_READS {
+                self.last_round = 0;
+                self.read_socket(&mut nobody);
+                if self.last_round == 0 {
+                    break;
+                }
+            }
+            // Another processor may be about to put a packet here for which it chose this socket before.
+            std::thread::yield_now();
+        }
+    }
+
     fn close_in_child(&mut self) {
         self.groups.close();
         self.member.close();
@@ -373,15 +398,7 @@ impl Fabric for UdpFabric {
 
 impl Drop for UdpFabric {
     fn drop(&mut self) {
-        // After another member has left, packets of others may lie here until the table is repaired.
-        let mut nobody = |_: &RxMeta, _: &[u8]| {};
-        for _ in 0..LAST_READS {
-            self.last_round = 0;
-            self.read_socket(&mut nobody);
-            if self.last_round == 0 {
-                break;
-            }
-        }
+        self.depart();
         // The socket goes before the links: who sees a link end finds the kernel's numbering changed already.
         self.socket = None;
     }
