@@ -262,10 +262,10 @@ fn path_fails<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     scene.still_works(&pair)
 }
 
-/// How often the queue pair of the right end has complained since the last call.
+/// How often the queue pair of the left end has complained since the last call.
 fn complaints<B: Testbed>(scene: &mut Scene<B>, qpn: u32) -> Result<usize, Failure> {
     scene.rest(SHORT);
-    let events = scene.other_events(Side::Right)?;
+    let events = scene.other_events(Side::Left)?;
     let own = AsyncEvent {
         kind: EventKind::PathMigErr,
         source: EventSource::Qp(qpn),
@@ -278,8 +278,8 @@ fn unwanted<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let pair = scene.unconnected(&setup)?;
     for side in Side::BOTH {
         let (own, peer) = (pair.node(side), pair.node(side.peer()));
-        // The right end's alternate path leads to itself: not there, where the left end migrates to.
-        let alternate_peer = if side == Side::Right { own } else { peer };
+        // The left end's alternate path leads to itself: not there, where the right end migrates to.
+        let alternate_peer = if side == Side::Left { own } else { peer };
         own.init(&setup)?;
         own.qp.modify(&QpAttr {
             alt_path: Some(alternate(own, alternate_peer)),
@@ -287,13 +287,13 @@ fn unwanted<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         })?;
         own.rts(&setup)?;
     }
-    let qpn = pair.right.endpoint.qpn;
+    let qpn = pair.left.endpoint.qpn;
     for round in 0..2 {
         arm(scene, &pair).map_err(|e| e.during(format!("round {round}")))?;
         same!(complaints(scene, qpn)?, 0, "complaints before anybody migrated");
         let dest = Qpn::new(qpn).ok_or_else(|| Failure::new("queue pair numbers have 24 bits"))?;
         // An old acknowledgement, of no other consequence.
-        let psn = Psn::new(pair.setup.psn[1]);
+        let psn = Psn::new(pair.setup.psn[0]);
         let mut headers = Headers::new(Bth::new(Opcode::RC_ACKNOWLEDGE, dest, psn));
         headers.bth.migrated = true;
         headers.aeth = Some(Aeth {
@@ -301,14 +301,14 @@ fn unwanted<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
             msn: Msn::new(0),
         });
         for _ in 0..3 {
-            scene.network().inject(Side::Right, &headers, &[]);
+            scene.network().inject(Side::Left, &headers, &[]);
         }
         same!(
             complaints(scene, qpn)?,
             1,
             "complaints about three packets by a path that is not the alternate one"
         );
-        is(&pair.right, MigState::Armed)?;
+        is(&pair.left, MigState::Armed)?;
         scene.still_works(&pair)?;
     }
     Ok(())
