@@ -288,6 +288,7 @@ fn unwanted<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         own.rts(&setup)?;
     }
     let qpn = pair.left.endpoint.qpn;
+    scene.still_works(&pair)?;
     for round in 0..2 {
         arm(scene, &pair).map_err(|e| e.during(format!("round {round}")))?;
         same!(complaints(scene, qpn)?, 0, "complaints before anybody migrated");
