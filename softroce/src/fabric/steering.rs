@@ -14,6 +14,8 @@ use super::slice::{MAD_AT, SLICE_COUNT, Slice};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Table {
     positions: [Option<u8>; SLICE_COUNT],
+    /// The same from the other side. Whoever joins hears of as many tables as there are members.
+    owners: [Option<Slice>; SLICE_COUNT],
 }
 
 /// Instructions of the largest program: two for each slice and the fixed ones.
@@ -25,6 +27,7 @@ const NO_POSITION: u32 = 0xffff;
 impl Table {
     pub(super) const EMPTY: Table = Table {
         positions: [None; SLICE_COUNT],
+        owners: [None; SLICE_COUNT],
     };
 
     pub(super) fn position(&self, slice: Slice) -> Option<u8> {
@@ -33,10 +36,9 @@ impl Table {
 
     /// Note where `slice` sits. Whoever was thought to sit there does not.
     pub(super) fn set(&mut self, slice: Slice, position: u8) {
-        for other in &mut self.positions {
-            if *other == Some(position) {
-                *other = None;
-            }
+        self.forget(slice);
+        if let Some(other) = self.owners[usize::from(position)].replace(slice) {
+            self.positions[other.index()] = None;
         }
         self.positions[slice.index()] = Some(position);
     }
@@ -47,7 +49,9 @@ impl Table {
     }
 
     pub(super) fn forget(&mut self, slice: Slice) {
-        self.positions[slice.index()] = None;
+        if let Some(position) = self.positions[slice.index()].take() {
+            self.owners[usize::from(position)] = None;
+        }
     }
 
     /// Messages of RDMA CM about a connection go to the slice that its number names; requests to anybody, another one
@@ -271,7 +275,15 @@ mod tests {
             (table.position(slice(1)), table.position(slice(2))),
             (None, Some(0))
         );
+        table.set(slice(2), 5);
+        table.set(slice(3), 0);
+        assert_eq!(
+            (table.position(slice(2)), table.position(slice(3))),
+            (Some(5), Some(0)),
+            "an owner has one position"
+        );
         table.forget(slice(2));
+        table.forget(slice(3));
         assert_eq!(table, Table::EMPTY);
     }
 
