@@ -14,7 +14,7 @@ use verbs_api::{Error, ErrorKind, Result};
 use super::claim::ClaimName;
 use super::control::{Adopted, LinkMessage, MESSAGE_BYTES_MAX};
 use super::services::{NotClaimed, Services};
-use super::slice::{SLICE_COUNT, Slice};
+use super::slice::{SLICE_COUNT, Slice, SliceSet};
 use super::sys::{Connection, Epoll, Listener, Ready, Timer};
 
 /// Two for each other member: when two join at once, each connects to the other.
@@ -228,9 +228,14 @@ impl Links {
 
     /// Send a message to all members.
     pub(super) fn send_to_all(&self, message: &LinkMessage<'_>) {
+        self.send_to(Slice::all_from(0).collect(), message);
+    }
+
+    /// Send a message to some members.
+    pub(super) fn send_to(&self, members: SliceSet, message: &LinkMessage<'_>) {
         let mut out = [0; MESSAGE_BYTES_MAX];
         let bytes = message.write(&mut out);
-        for slice in Slice::all_from(0) {
+        for slice in Slice::all_from(0).filter(|slice| members.contains(*slice)) {
             // A member that does not read will check its entry when it runs again.
             let _ = self.send(slice, bytes, &[]);
         }

@@ -11,7 +11,7 @@
 //! remembered of a member outlives tables without it. When a member leaves, the one in the last position takes its
 //! place and is not in the table with that, so it does not wait for an echo to fail.
 
-use super::slice::{SLICE_COUNT, Slice};
+use super::slice::{SLICE_COUNT, Slice, SliceSet};
 use super::steering::Table;
 
 /// How long an echo may take. The kernel has put it into the own receive queue, if that is where it goes, in
@@ -198,14 +198,32 @@ impl Steward {
     }
 
     /// Another member has attached this table, or tells a newcomer of it.
-    pub(super) fn table_announced(&mut self, now_ns: u64, entries: impl Iterator<Item = (Slice, u8)>) {
+    pub(super) fn table_announced(&mut self, now_ns: u64, announced: &Table) {
         self.table = self.remembered();
-        self.attached = Table::EMPTY;
-        for (slice, position) in entries {
+        self.table.set_asleep(*announced.asleep());
+        for (slice, position) in announced.entries() {
             self.table.set(slice, position);
-            self.attached.set(slice, position);
         }
+        self.attached = *announced;
         self.check_soon(now_ns);
+    }
+
+    /// These members were asked for a sign of life, and gave none. Nothing happens while something is under way, and
+    /// nothing is lost by that: they will be asked again.
+    pub(super) fn are_asleep(&mut self, now_ns: u64, asleep: SliceSet) {
+        if self.phase == Phase::Resting && self.attached.asleep() != &asleep {
+            self.table.set_asleep(asleep);
+            self.start_probing(now_ns, Attempt::First);
+        }
+    }
+
+    /// A member says something.
+    pub(super) fn heard(&mut self, now_ns: u64, slice: Slice) {
+        if self.attached.asleep().contains(slice) {
+            let mut asleep = *self.attached.asleep();
+            asleep.remove(slice);
+            self.are_asleep(now_ns, asleep);
+        }
     }
 
     /// Another member got packets of ours.
@@ -430,6 +448,7 @@ impl Steward {
     /// The places of other members, as last known.
     fn remembered(&self) -> Table {
         let mut remembered = Table::EMPTY;
+        remembered.set_asleep(*self.table.asleep());
         for slice in (1..=u8::MAX).filter_map(Slice::new) {
             if let (true, Some(position)) = (self.members[slice.index()], self.table.position(slice)) {
                 remembered.set(slice, position);

@@ -10,6 +10,7 @@ use verbs_api::Result;
 use super::super::FabricCounters;
 use super::super::control::{self, LinkMessage, MESSAGE_BYTES_MAX, PACKET_BYTES};
 use super::super::links::{Event, Links, NotSent};
+use super::super::roll_call::{Call, RollCall};
 use super::super::slice::{Destination, SLICE_COUNT, Slice, destination};
 use super::super::steering::Program;
 use super::super::steward::{Action, Steward};
@@ -46,6 +47,7 @@ pub(super) struct Member {
     own: SocketAddr,
     links: Links,
     steward: Steward,
+    roll_call: RollCall,
     unread: Unread,
     /// Tells own control packets from what others may send.
     nonce: u64,
@@ -62,6 +64,7 @@ impl Member {
         Member {
             own,
             steward: new_steward(&links),
+            roll_call: RollCall::new(),
             unread: Unread::new(),
             links,
             nonce: sys::random_u64(),
@@ -108,9 +111,11 @@ impl Member {
         counters: &mut FabricCounters,
     ) {
         let now_ns = monotonic_ns();
-        let steward = &mut self.steward;
-        self.links
-            .connect_all(|slice| steward.member_joined(now_ns, slice));
+        let (steward, roll_call) = (&mut self.steward, &mut self.roll_call);
+        self.links.connect_all(|slice| {
+            steward.member_joined(now_ns, slice);
+            roll_call.joined(now_ns, slice);
+        });
         self.steward.join(now_ns);
         self.act(socket, transmitter, counters);
     }
@@ -179,7 +184,8 @@ impl Member {
             };
             looked.events += 1;
             match event {
-                Event::Message(_, LinkMessage::Adopt(adopted)) => {
+                Event::Message(from, LinkMessage::Adopt(adopted)) => {
+                    self.roll_call.heard(from);
                     let adoption = Adoption {
                         own: self.own,
                         slice: self.links.own(),
@@ -194,17 +200,34 @@ impl Member {
                     };
                     looked.datagrams += adoption.deliver(&adopted, counters, sink);
                 }
-                Event::Message(from, message) => hear(&mut self.steward, from, &message),
+                Event::Message(from, LinkMessage::Question) => {
+                    self.roll_call.heard(from);
+                    self.steward.heard(monotonic_ns(), from);
+                    let mut out = [0; MESSAGE_BYTES_MAX];
+                    // One that is lost is asked for again.
+                    let _ = self
+                        .links
+                        .send(from, LinkMessage::SignOfLife.write(&mut out), &[]);
+                }
+                Event::Message(from, message) => {
+                    self.roll_call.heard(from);
+                    hear(&mut self.steward, from, &message);
+                }
                 Event::Joined(slice) => {
-                    self.steward.member_joined(monotonic_ns(), slice);
-                    let positions = control::encode_table(self.steward.table());
+                    let now_ns = monotonic_ns();
+                    self.steward.member_joined(now_ns, slice);
+                    self.roll_call.joined(now_ns, slice);
+                    let table = control::encode_table(self.steward.table());
                     let mut out = [0; MESSAGE_BYTES_MAX];
                     // Without it the newcomer has to find out by itself.
                     let _ = self
                         .links
-                        .send(slice, LinkMessage::Table(&positions).write(&mut out), &[]);
+                        .send(slice, LinkMessage::Table(&table).write(&mut out), &[]);
                 }
-                Event::Left(slice) => self.steward.member_left(monotonic_ns(), slice),
+                Event::Left(slice) => {
+                    self.roll_call.left(slice);
+                    self.steward.member_left(monotonic_ns(), slice);
+                }
                 // First come the answers that lie here.
                 Event::Timer => is_time = true,
                 Event::Other => self.has_interface_news = true,
@@ -215,6 +238,11 @@ impl Member {
             let now_ns = monotonic_ns();
             let read_until_ns = self.read_until_ns.max(now_ns.saturating_sub(BACKLOG_NS));
             self.steward.timeout(now_ns, read_until_ns);
+            match self.roll_call.timeout(now_ns) {
+                Some(Call::Ask(members)) => self.links.send_to(members, &LinkMessage::Question),
+                Some(Call::Silent(members)) => self.steward.are_asleep(now_ns, members),
+                None => {}
+            }
         }
         if looked.events > 0 {
             self.act(socket, transmitter, counters);
@@ -256,13 +284,14 @@ impl Member {
                     // Refused only where the kernel lacks it; then every packet may have to be passed on.
                     if socket.attach_steering(program).is_ok() {
                         counters.steering_repairs += 1;
-                        let positions = control::encode_table(self.steward.table());
-                        self.links.send_to_all(&LinkMessage::Table(&positions));
+                        let table = control::encode_table(self.steward.table());
+                        self.links.send_to_all(&LinkMessage::Table(&table));
                     }
                 }
             }
         }
-        self.links.set_timer(self.steward.next_timeout_ns());
+        let (steward, roll_call) = (self.steward.next_timeout_ns(), self.roll_call.next_timeout_ns());
+        self.links.set_timer(steward.into_iter().chain(roll_call).min());
     }
 
     /// Whether it is for `take_control`: control packets only come from the own address and port.
@@ -418,6 +447,7 @@ impl Member {
             let now_ns = monotonic_ns();
             if self.links.seek(slice, now_ns) {
                 self.steward.member_joined(now_ns, slice);
+                self.roll_call.joined(now_ns, slice);
                 sent = self.links.send(slice, &head, adopted.bytes);
             }
         }
@@ -454,10 +484,14 @@ pub(super) fn meta(datagram: &Datagram<'_>, dst: IpAddr, at: usize) -> RxMeta {
 
 fn hear(steward: &mut Steward, from: Slice, message: &LinkMessage<'_>) {
     let now_ns = monotonic_ns();
+    steward.heard(now_ns, from);
     match message {
         LinkMessage::Answer { round, position } => steward.probe_answered(now_ns, *round, *position, from),
         LinkMessage::Missed { round } => steward.echo_missed(now_ns, *round),
-        LinkMessage::Table(positions) => steward.table_announced(now_ns, control::decode_table(positions)),
-        LinkMessage::Hello { .. } | LinkMessage::Adopt(_) => {}
+        LinkMessage::Table(table) => steward.table_announced(now_ns, &control::decode_table(table)),
+        LinkMessage::Hello { .. }
+        | LinkMessage::Adopt(_)
+        | LinkMessage::Question
+        | LinkMessage::SignOfLife => {}
     }
 }
