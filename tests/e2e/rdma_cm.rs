@@ -1,7 +1,7 @@
 //! Programs that connect through RDMA CM, unmodified: librdmacm of the drop-in.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use e2e::bed::{needs_address, needs_program};
@@ -162,6 +162,10 @@ pub fn cases() -> Vec<Case> {
             "librdmacm keeps its promises about arguments descriptors and children",
             promises,
         ),
+        Case::new(
+            "after its device has failed every call of librdmacm fails with eio",
+            device_that_fails,
+        ),
         Case::new("rping runs over rdma cm with its main options", || {
             talks(V4, &RPING)
         }),
@@ -246,6 +250,35 @@ fn talks(address: IpAddr, all: &[Talk]) -> Outcome {
 }
 
 fn promises() -> Outcome {
+    let (bed, program) = compiled_promises()?;
+    let finished = under_softroce(&bed, V4, &[])?.args([program]).finish(LIMIT)?;
+    all_is_well(&finished)
+}
+
+/// The device fails when the first message leaves it.
+fn device_that_fails() -> Outcome {
+    let (bed, program) = compiled_promises()?;
+    let rules = bed.scratch.file("rules.toml");
+    let first = "[[packet]]\nopcode = \"ud\"\ndo = { event = \"device-fatal\" }\n";
+    let rest = "[[packet]]\nopcode = \"ud\"\ndo = \"drop\"\n";
+    std::fs::write(&rules, format!("{first}{rest}"))?;
+    let finished = bed
+        .program(&bed.here, [softroce()?])
+        .args(["run", "--faults"])
+        .args([&rules])
+        .args(["--"])
+        .args([program])
+        .args(["device-that-fails"])
+        .finish(LIMIT)?;
+    all_is_well(&finished)
+}
+
+fn all_is_well(finished: &Finished) -> Outcome {
+    finished.succeeded()?;
+    ensure(finished.stdout == "all is well\n", || finished.to_string())
+}
+
+fn compiled_promises() -> Result<(Bed, PathBuf), Stop> {
     if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
         return Err(Stop::skip("<rdma/rdma_cma.h> is missing (package librdmacm-dev)"));
     }
@@ -261,9 +294,7 @@ fn promises() -> Outcome {
         "-lrdmacm",
     ];
     let program = compiled::compile(&bed.scratch, &source, "gcc", &options)?;
-    let finished = under_softroce(&bed, V4, &[])?.args([program]).finish(LIMIT)?;
-    finished.succeeded()?;
-    ensure(finished.stdout == "all is well\n", || finished.to_string())
+    Ok((bed, program))
 }
 
 /// The server serves on and on.

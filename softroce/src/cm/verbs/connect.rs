@@ -128,13 +128,7 @@ impl CmId {
             let state = self.inner.lock();
             (state.offer, state.link)
         };
-        let as_offered = ConnectionParameters {
-            responder_resources: offer.responder_resources,
-            initiator_depth: offer.initiator_depth,
-            flow_control: offer.flow_control,
-            rnr_retry_count: offer.rnr_retry_count,
-            ..ConnectionParameters::default()
-        };
+        let as_offered = ConnectionParameters::as_offered(&offer);
         let parameters = parameters.unwrap_or(&as_offered);
         // Set since the request came, perhaps.
         if let Some(timeout) = self.inner.lock().options.ack_timeout {
