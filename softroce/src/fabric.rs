@@ -18,6 +18,7 @@ mod control;
 mod faulty;
 pub(crate) mod forward;
 mod links;
+mod roll_call;
 mod seal;
 mod services;
 mod slice;

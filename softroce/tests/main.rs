@@ -5,6 +5,7 @@
 mod support;
 
 mod cm;
+mod fabric_asleep;
 mod fabric_groups;
 mod fabric_interfaces;
 mod fabric_leaving;

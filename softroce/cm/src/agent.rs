@@ -8,6 +8,8 @@ use roce_wire::cm::{Message, RejectReason, Rep, Req, Rtu, ServiceId, SidrRep, Si
 use softroce_engine::Time;
 use verbs_api::{Error, ErrorKind, Result};
 
+pub use self::peer::{Peer, Reach};
+
 use self::asked::Asked;
 use crate::connection::{Clock, Connection, SERVICE_TIMEOUT};
 use crate::counters::Counters;
@@ -21,6 +23,7 @@ mod asked;
 mod early;
 mod execute;
 mod not_yet;
+mod peer;
 mod receive;
 
 /// Connections of an agent, those that are over and wait for their time included.
@@ -30,33 +33,6 @@ const BACKLOG_MAX: u32 = 1 << 16;
 /// Code of the time that a reply may take, and how often messages are sent again. The choices of RDMA CM.
 const RESPONSE_TIMEOUT: u8 = 20;
 const RETRIES: u8 = 15;
-
-/// How far it is to a peer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reach {
-    /// On this machine. Requests that nobody answers are repeated soon, too.
-    Machine,
-    /// Somewhere.
-    #[default]
-    Network,
-}
-
-/// Who is on the other side, and how to get there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// Own address.
-    pub own: IpAddr,
-    /// The peer's address.
-    pub address: IpAddr,
-    /// The peer's queue pair: 1, or the one that its message came from.
-    pub qpn: u32,
-    /// TOS or traffic class.
-    pub traffic_class: u8,
-    /// TTL or hop limit; 0 leaves it open.
-    pub hop_limit: u8,
-    /// Where it is, as far as it matters: for those who are asked.
-    pub reach: Reach,
-}
 
 /// A connection to be asked for.
 #[derive(Clone, Debug)]

@@ -12,10 +12,14 @@ use roce_wire::cm::ServiceId;
 use verbs_api::{Error, ErrorKind, Result};
 
 use super::claim::ClaimName;
-use super::control::{Adopted, LinkMessage, MESSAGE_BYTES_MAX};
+use super::control::{LinkMessage, MESSAGE_BYTES_MAX};
 use super::services::{NotClaimed, Services};
-use super::slice::{SLICE_COUNT, Slice};
+use super::slice::{SLICE_COUNT, Slice, SliceSet};
 use super::sys::{Connection, Epoll, Listener, Ready, Timer};
+
+mod event;
+
+pub(super) use event::{Event, NotSent};
 
 /// Two for each other member: when two join at once, each connects to the other.
 const LINKS_MAX: usize = 2 * SLICE_COUNT;
@@ -32,25 +36,6 @@ const TOKEN_TIMER: u64 = u64::MAX - 1;
 const TOKEN_OTHER: u64 = u64::MAX - 2;
 /// With the lower bits of the service.
 const TOKEN_SERVICE: u64 = 1 << 40;
-
-/// What happened on the links.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Event<'a> {
-    /// A member that was not linked is now.
-    Joined(Slice),
-    /// A member has gone (it is not linked any more).
-    Left(Slice),
-    /// A member says something.
-    Message(Slice, LinkMessage<'a>),
-    /// Another process has received this for a service that we claimed.
-    Request(Adopted<'a>),
-    /// The timer has run out.
-    Timer,
-    /// Another descriptor in the set is readable.
-    Other,
-    /// Something without meaning.
-    Noise,
-}
 
 #[derive(Debug)]
 struct Link {
@@ -228,9 +213,14 @@ impl Links {
 
     /// Send a message to all members.
     pub(super) fn send_to_all(&self, message: &LinkMessage<'_>) {
+        self.send_to(Slice::all_from(0).collect(), message);
+    }
+
+    /// Send a message to some members.
+    pub(super) fn send_to(&self, members: SliceSet, message: &LinkMessage<'_>) {
         let mut out = [0; MESSAGE_BYTES_MAX];
         let bytes = message.write(&mut out);
-        for slice in Slice::all_from(0) {
+        for slice in Slice::all_from(0).filter(|slice| members.contains(*slice)) {
             // A member that does not read will check its entry when it runs again.
             let _ = self.send(slice, bytes, &[]);
         }
@@ -382,15 +372,6 @@ impl Links {
         *route = another.map(|number| number as u16);
         another.is_none().then_some(slice)
     }
-}
-
-/// Why nothing was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NotSent {
-    /// There is no link to the owner, or no owner.
-    NotLinked,
-    /// The owner's inbox is full (it is stopped, or slow), or it is dying.
-    DoesNotRead,
 }
 
 fn is_nothing_now(error: &io::Error) -> bool {

@@ -5,39 +5,35 @@
 //! keep [right](super::steward), and whoever receives a packet of another's passes it on. Nobody depends on another to
 //! run, and a member that is killed, stopped or forked disturbs none but its own peers.
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use roce_wire::ROCE_V2_PORT;
 use roce_wire::cm::ServiceId;
 use softroce_engine::{Path, PortConfig, RxMeta, TxBatch};
 use verbs_api::{Error, Result};
 
 use super::links::Links;
 use super::steward::Steward;
-use super::sys::{self, HeaderFields, ReceiveArena, Sharing, SocketOptions, UdpSocket};
+use super::sys::{self, ReceiveArena, Sharing, SocketOptions, UdpSocket};
 use super::{Fabric, FabricCounters};
 use crate::clock::monotonic_ns;
 use crate::interfaces::{Interface, InterfaceMonitor};
+pub use endpoint::Endpoint;
+pub use options::{Trains, UdpOptions};
+
+use endpoint::{resolve, scope_id, socket_address};
 use groups::Groups;
 use member::Member;
 use transmit::Transmitter;
 
+mod endpoint;
 mod groups;
 mod member;
+mod options;
 mod refusal;
 mod transmit;
-
-/// Where a fabric sits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Endpoint {
-    /// On this address of the machine. Every 127.x.y.z is one.
-    Address(IpAddr),
-    /// On the first address of this interface, IPv4 before IPv6.
-    Interface(String),
-}
 
 /// What is relied on of a receive buffer, bytes: the system's usual size, or this part of a larger one. What it has besides
 /// is for packets that nobody bounds: those of UC and UD, and of strangers.
@@ -46,42 +42,6 @@ const PART_RELIED_ON: u32 = 4;
 /// More is of no use, bytes: with this, READs are asked for in pieces that leave as two full trains, and two of them are
 /// under way.
 const RELIED_ON_BYTES_MAX: u32 = 675_840;
-
-/// How to open a [`UdpFabric`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UdpOptions {
-    /// Where it sits.
-    pub endpoint: Endpoint,
-    /// Trains (`UDP_SEGMENT` and `UDP_GRO`), where the kernel has them; or every packet by itself.
-    pub trains: Trains,
-    /// Receive buffer to ask for, bytes as the kernel counts them, which caps it at twice `net.core.rmem_max`.
-    /// `None`: the system's default.
-    pub receive_buffer_bytes: Option<u32>,
-    /// Whether the traffic class and the hop limit of packets that arrive are told.
-    pub header_fields: HeaderFields,
-}
-
-/// Whether runs of packets travel as trains.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Trains {
-    /// Where the kernel can.
-    #[default]
-    Allowed,
-    /// Every packet is sent and received by itself.
-    Never,
-}
-
-impl UdpOptions {
-    /// The usual options for an address.
-    pub fn new(address: IpAddr) -> Self {
-        UdpOptions {
-            endpoint: Endpoint::Address(address),
-            trains: Trains::default(),
-            receive_buffer_bytes: None,
-            header_fields: HeaderFields::default(),
-        }
-    }
-}
 
 /// Receive rounds between two looks at the links, when nothing has come over them lately.
 const LOOK_EVERY_ROUNDS: u32 = 32;
@@ -415,45 +375,6 @@ fn find_faster_icrc() {
     static IS_FOUND: AtomicBool = AtomicBool::new(false);
     if !IS_FOUND.swap(true, Ordering::Relaxed) {
         roce_wire::icrc::choose_faster_way(monotonic_ns);
-    }
-}
-
-/// The address of an endpoint and the interface that has it.
-fn resolve(endpoint: &Endpoint) -> Result<(IpAddr, Interface)> {
-    let failed = |error| Error::system("cannot list the network interfaces", error);
-    match endpoint {
-        Endpoint::Address(address) => {
-            refusal::check_address(*address)?;
-            let interface = Interface::by_address(*address).map_err(failed)?;
-            interface
-                .map(|interface| (*address, interface))
-                .ok_or_else(|| refusal::not_here(*address))
-        }
-        Endpoint::Interface(name) => {
-            let interface = Interface::by_name(name).map_err(failed)?;
-            let interface = interface.ok_or_else(|| refusal::no_interface(name))?;
-            let address = interface
-                .first_address()
-                .ok_or_else(|| refusal::no_address(name))?;
-            Ok((address, interface))
-        }
-    }
-}
-
-/// The address with RoCE's port; a link-local one also needs its interface.
-fn socket_address(address: IpAddr, interface: &Interface) -> SocketAddr {
-    match address {
-        IpAddr::V6(v6) if v6.is_unicast_link_local() => {
-            SocketAddr::V6(SocketAddrV6::new(v6, ROCE_V2_PORT, 0, interface.index))
-        }
-        IpAddr::V4(_) | IpAddr::V6(_) => SocketAddr::new(address, ROCE_V2_PORT),
-    }
-}
-
-fn scope_id(address: &SocketAddr) -> u32 {
-    match address {
-        SocketAddr::V4(_) => 0,
-        SocketAddr::V6(v6) => v6.scope_id(),
     }
 }
 
