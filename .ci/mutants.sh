@@ -28,7 +28,7 @@ printf '%s\n' "$sample" >"$out/sample.txt"
 
 names=()
 while IFS= read -r name; do names+=(--re "^$(sed 's/[][\\.*^$()+?{}|]/\\&/g' <<<"$name")\$"); done <<<"$sample"
-cargo mutants --package softroce-engine "${names[@]}" --baseline skip --timeout 60 --jobs "$jobs" --output "$out" --colors never
+cargo mutants --package softroce-engine "${names[@]}" --baseline skip --timeout 60 --shuffle --jobs "$jobs" --output "$out" --colors never
 case $? in
   0|2|3) ;; # All noticed; some survived; some do not end.
   *) exit 1;;

@@ -32,7 +32,7 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
         .needing(&[Need::DeviceMemory])
         .of_priority(2),
         Case::verbs(
-            "H0-DM-AGAIN",
+            "B10-DM",
             "device memory that was freed can be had again, and no more than there is",
             &["DM-3"],
             device_memory_again,

@@ -64,7 +64,7 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
         .needing(NEEDS)
         .of_priority(2),
         Case::verbs(
-            "G18-FULL",
+            "B10-GROUPS",
             "as many groups, and members of one, as the device says can be, and no more",
             &["DEV-3", "MCAST-2"],
             full,

@@ -318,12 +318,12 @@ fn on_demand<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         "error of advice about memory that is not on demand"
     );
     let fixed = Region::<B::P>::new(pd, Buffer::new(64), Access::ON_DEMAND)?;
-    same!(
-        pd.advise_mr(Advice::PrefetchWrite, &[fixed.whole()])
-            .err()
-            .map(|error| error.kind()),
-        Some(ErrorKind::Fault),
-        "error of advice to write what may not be written"
+    // Through the C interface advice may come to nothing in silence: it is advice.
+    let answer = pd.advise_mr(Advice::PrefetchWrite, &[fixed.whole()]);
+    let answer = answer.err().map(|error| error.kind());
+    check!(
+        answer == Some(ErrorKind::Fault) || answer.is_none() && !scene.bed.has(Need::Counters),
+        "error of advice to write what may not be written: {answer:?}"
     );
     pair.left.send(1, write(far.remote(0)), &[own.whole()])?;
     scene.ends_with(&pair.left.send_cq, 1, WcStatus::Success)?;
