@@ -1,82 +1,40 @@
 //! The beds: softroce in the simulator, softroce over UDP on this machine, and any device of an installed libibverbs, or
-//! of softroce's drop-in in its place.
+//! of softroce's drop-in in its place. The feature `sim` brings the first alone.
 
+#[cfg(feature = "beds")]
+mod entry;
+#[cfg(feature = "beds")]
 mod native;
 mod sim;
+#[cfg(feature = "beds")]
 mod tolerances;
+#[cfg(feature = "beds")]
 mod udp;
+#[cfg(feature = "beds")]
 mod wire;
 
+#[cfg(feature = "beds")]
+pub use entry::{BedKind, Entry, entries, run_entry};
+#[cfg(feature = "beds")]
 pub use native::{DROP_IN_ADDRESSES, NativeBed, NativeOptions, drop_in_addresses};
 pub use sim::SimBed;
+#[cfg(feature = "beds")]
 pub use tolerances::{Tolerance, Tolerances, all as all_tolerances};
+#[cfg(feature = "beds")]
 pub use udp::UdpBed;
 
-use std::fmt;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::PathBuf;
 
 use softroce::Softroce;
+#[cfg(feature = "beds")]
 pub use verbs_native::Interface;
 
 use verbs_api::{AtomicCap, CompletionQueue, Context, CqInit, Provider};
 
-use crate::case::{Case, Mode};
-use crate::cases;
-use crate::outcome::Failure;
-use crate::runner::{LIMIT, Outcome, run_case};
-use crate::testbed::{Need, Testbed};
+use crate::testbed::Need;
 
 /// `IBV_DEVICE_AUTO_PATH_MIG`.
 const AUTO_PATH_MIGRATION: u64 = 1 << 4;
-
-/// Which bed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BedKind {
-    /// Two devices in virtual time, with faults.
-    Sim,
-    /// Two devices over UDP on two loopback addresses.
-    Udp,
-    /// One device of libibverbs in loopback, or two.
-    Native,
-    /// Two devices of softroce's drop-in, through its C interface.
-    DropIn,
-}
-
-impl BedKind {
-    /// All of them.
-    pub const ALL: [BedKind; 4] = [BedKind::Sim, BedKind::Udp, BedKind::Native, BedKind::DropIn];
-
-    /// Those that need nothing but this program.
-    pub const OWN: [BedKind; 2] = [BedKind::Sim, BedKind::Udp];
-
-    /// Its name, as on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            BedKind::Sim => "sim",
-            BedKind::Udp => "udp",
-            BedKind::Native => "native",
-            BedKind::DropIn => "dropin",
-        }
-    }
-}
-
-impl fmt::Display for BedKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for BedKind {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        BedKind::ALL
-            .into_iter()
-            .find(|kind| kind.name() == name)
-            .ok_or_else(|| format!("there is no bed {name:?}; the beds are sim, udp, native and dropin"))
-    }
-}
 
 /// Whether a case needs control over packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,108 +59,8 @@ pub struct BedOptions {
     #[cfg(feature = "mutations")]
     pub mutant: Option<softroce_sim::Mutant>,
     /// Which library and device, for the beds on libibverbs.
+    #[cfg(feature = "beds")]
     pub native: NativeOptions,
-}
-
-/// A case on a bed, without its types.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    /// Which bed.
-    pub bed: BedKind,
-    /// The case's id.
-    pub id: &'static str,
-    /// Its title.
-    pub title: &'static str,
-    /// The requirements that it shows.
-    pub requirements: &'static [&'static str],
-    /// What it is made with.
-    pub mode: Mode,
-    /// Its priority.
-    pub priority: u8,
-    /// Why it cannot run on this bed, if so.
-    pub missing: Option<&'static str>,
-    control: Control,
-    index: usize,
-}
-
-impl Entry {
-    /// The entry of a case that is in no list, for reports on cases of one's own. [`run_entry`] is not for it.
-    pub fn of<B: Testbed>(bed: BedKind, case: &Case<B>) -> Self {
-        Entry {
-            bed,
-            id: case.id,
-            title: case.title,
-            requirements: case.requirements,
-            mode: case.mode,
-            priority: case.priority,
-            missing: None,
-            control: match case.needs.contains(&Need::Network) {
-                true => Control::Packets,
-                false => Control::None,
-            },
-            index: usize::MAX,
-        }
-    }
-}
-
-/// All cases on one bed. Opens the bed once, to ask what it has.
-///
-/// # Errors
-/// The bed cannot be opened; the failure says why and what to do.
-pub fn entries(bed: BedKind, options: &BedOptions) -> Result<Vec<Entry>, Failure> {
-    match bed {
-        BedKind::Sim => Ok(entries_on(bed, &SimBed::open(options)?)),
-        BedKind::Udp => Ok(entries_on(bed, &UdpBed::open(options)?)),
-        BedKind::Native => Ok(entries_on(bed, &NativeBed::open(&options.native)?)),
-        BedKind::DropIn => Ok(entries_on(bed, &NativeBed::open_drop_in(&options.native)?)),
-    }
-}
-
-fn entries_on<B: Testbed>(kind: BedKind, bed: &B) -> Vec<Entry> {
-    let cases = cases::all::<B>().into_iter().enumerate();
-    cases
-        .map(|(index, case)| Entry {
-            missing: case.missing(bed),
-            index,
-            ..Entry::of(kind, &case)
-        })
-        .collect()
-}
-
-/// Run one case on a new bed. With `on_failure`, the packets of a failed case are written there, if the bed has them.
-pub fn run_entry(entry: &Entry, options: &BedOptions, on_failure: Option<&Path>) -> Outcome {
-    let options = BedOptions {
-        seed: options.seed ^ hash(entry.id),
-        control: entry.control,
-        ..options.clone()
-    };
-    let native_limit = options.native.limit();
-    match entry.bed {
-        BedKind::Sim => run_case(
-            move || SimBed::open(&options),
-            cases::all().swap_remove(entry.index),
-            on_failure,
-            LIMIT,
-        ),
-        BedKind::Udp => run_case(
-            move || UdpBed::open(&options),
-            cases::all().swap_remove(entry.index),
-            on_failure,
-            LIMIT,
-        ),
-        BedKind::Native => run_case(
-            move || Ok(NativeBed::open(&options.native)?.with_capture(options.capture)),
-            cases::all().swap_remove(entry.index),
-            on_failure,
-            native_limit,
-        ),
-        BedKind::DropIn => run_case(
-            move || NativeBed::open_drop_in(&options.native),
-            cases::all().swap_remove(entry.index),
-            on_failure,
-            native_limit,
-        ),
-    }
 }
 
 /// What follows from the device.
@@ -215,6 +73,10 @@ fn offers<C: Context>(context: &C, need: Need) -> bool {
         | Need::MulticastInBothFamilies
         | Need::PortControl
         | Need::VirtualTime
+        | Need::Counters
+        | Need::SecretKeys
+        | Need::UnseenIdentification
+        | Need::ReceiveRoom
         | Need::ConnectionManager => false,
         Need::Uc => can.qp_uc,
         Need::Ud => can.qp_ud,
@@ -227,6 +89,7 @@ fn offers<C: Context>(context: &C, need: Need) -> bool {
         Need::Rereg => can.rereg_mr,
         Need::NullMr => can.null_mr,
         Need::ZeroBased => can.zero_based,
+        Need::OnDemand => can.on_demand_paging,
         Need::DeviceMemory => can.device_memory,
         Need::MwType1 => can.mw_type1,
         Need::MwType2 => can.mw_type2,
@@ -251,9 +114,11 @@ fn leftovers<'a>(contexts: impl IntoIterator<Item = &'a <Softroce as Provider>::
     (!left.is_empty()).then(|| left.join(", "))
 }
 
-/// FNV-1a, so that each case has its own seed, and the same one in every build.
-fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| {
-        (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+/// The seed of the case `id` in a run with this one: each case has its own, and the same one in every build.
+pub fn seed_of(seed: u64, id: &str) -> u64 {
+    // FNV-1a
+    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| {
+        (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3_u64)
+    });
+    seed ^ hash
 }

@@ -7,24 +7,29 @@ mod atomics;
 mod attributes;
 mod completion;
 mod completion_features;
+mod congestion;
 mod connection_attacks;
 mod connection_losses;
 mod connection_messages;
 mod connections;
 mod corners;
+mod counters;
 mod crowds;
 mod data;
 mod datagram_losses;
 mod datagram_paths;
 mod datagrams;
 mod device;
+mod device_memory;
 mod draining;
 mod events;
 mod exhaustive;
 mod faults;
 mod flush;
 mod headers;
+mod identification;
 mod invalidation;
+mod leases;
 mod limits;
 mod local_errors;
 mod malformed;
@@ -35,6 +40,7 @@ mod modifies;
 mod multicast;
 mod not_ready;
 mod ordering_operations;
+mod pace;
 mod packets;
 mod played;
 mod progress;
@@ -51,6 +57,7 @@ mod send_errors;
 mod shared_queues;
 mod shared_receives;
 mod states;
+mod tallies;
 mod transitions;
 mod unreliable;
 mod unreliable_packets;
@@ -71,6 +78,7 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
     let groups = [
         device::cases(),
         headers::cases(),
+        identification::cases(),
         transitions::cases(),
         modifies::cases(),
         states::cases(),
@@ -103,6 +111,11 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         shared_queues::cases(),
         crowds::cases(),
         corners::cases(),
+        counters::cases(),
+        tallies::cases(),
+        congestion::cases(),
+        pace::cases(),
+        leases::cases(),
         progress::cases(),
         limits::cases(),
         migration::cases(),
@@ -112,6 +125,7 @@ pub fn all<B: Testbed>() -> Vec<Case<B>> {
         reregistration::cases(),
         ordering_operations::cases(),
         regions::cases(),
+        device_memory::cases(),
         invalidation::cases(),
         windows_typed::cases(),
         windows::cases(),

@@ -3,14 +3,14 @@
 //! A **case** ([`Case`]) is a function over a [`Scene`]: a bed and the means to wait on it. A **bed** ([`Testbed`]) is
 //! two ends of one provider, a network between them and a clock. Cases know `verbs-api` and the wire format and
 //! nothing else, so the same case runs on the simulator, on softroce over UDP, and on a real card. The beds of this
-//! project, and [`run()`] on them, stand behind the feature `beds` (on by default).
+//! project, and [`run()`] on them, stand behind the feature `beds` (on by default), the simulator alone behind `sim`.
 //!
 //! Every case shows one or more requirements ([`requirements`]), our own numbered sentences in
 //! `docs/spec/requirements.toml`. Cases are called after the entries of the [`catalogue`]. A case ends as required (*pass*), otherwise but as documented for the provider
 //! (*deviation*), or otherwise (*fail*); what a bed lacks is known before it runs (*skipped*).
 #![deny(unsafe_code)]
 
-#[cfg(feature = "beds")]
+#[cfg(feature = "sim")]
 pub mod beds;
 mod case;
 pub mod cases;

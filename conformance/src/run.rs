@@ -258,6 +258,14 @@ fn run_one(entry: Entry, options: &RunOptions, capture: Option<&mut Capture>) ->
     Ok(Row::of(entry, outcome))
 }
 
+/// What went wrong with the capture of a run.
+fn unwritable(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(
+        error.kind(),
+        format!("the capture {} cannot be written: {error}", path.display()),
+    )
+}
+
 /// One file with the packets of all cases. Each case writes a file beside it, which is taken over and removed.
 struct Capture {
     path: PathBuf,
@@ -266,15 +274,13 @@ struct Capture {
 
 impl Capture {
     fn create(path: &Path) -> io::Result<Self> {
-        let file = fs::File::create(path).map_err(|error| {
-            io::Error::new(
-                error.kind(),
-                format!("the capture {} cannot be written: {error}", path.display()),
-            )
-        })?;
+        let file = fs::File::create(path).map_err(|error| unwritable(path, &error))?;
+        let mut writer = NgWriter::new(io::BufWriter::new(file), LinkType::RawIp)?;
+        // A full disk shows before the first case.
+        writer.flush().map_err(|error| unwritable(path, &error))?;
         Ok(Capture {
             path: path.to_owned(),
-            writer: NgWriter::new(io::BufWriter::new(file), LinkType::RawIp)?,
+            writer,
         })
     }
 
@@ -295,10 +301,13 @@ impl Capture {
         while let Some(record) = reader.next_record().map_err(io::Error::other)? {
             let comment = label.take().or(record.comment);
             let time = record.timestamp_ns.unwrap_or(0);
-            self.writer
-                .write_directed(time, record.data, record.direction, comment)?;
+            let written = self
+                .writer
+                .write_directed(time, record.data, record.direction, comment);
+            written.map_err(|error| unwritable(&self.path, &error))?;
         }
-        self.writer.flush()?;
+        let flushed = self.writer.flush();
+        flushed.map_err(|error| unwritable(&self.path, &error))?;
         fs::remove_file(part)
     }
 }

@@ -67,6 +67,8 @@ pub enum Need {
     NullMr,
     /// Regions whose addresses count from zero.
     ZeroBased,
+    /// Regions whose memory comes in when it is touched.
+    OnDemand,
     /// Device memory.
     DeviceMemory,
     /// Memory windows of type 1.
@@ -83,6 +85,14 @@ pub enum Need {
     Timestamps,
     /// Connections by address and port.
     ConnectionManager,
+    /// Sockets whose room the bed can bound.
+    ReceiveRoom,
+    /// Packets whose IPv4 identification the device does not see, though their ICRC covers it.
+    UnseenIdentification,
+    /// Keys of memory that nobody can guess who knows others.
+    SecretKeys,
+    /// Counters of what a device has sent, received and dropped.
+    Counters,
     /// Time that passes at once.
     VirtualTime,
 }
@@ -108,6 +118,7 @@ impl Need {
             Need::Rereg => "the provider cannot re-register memory",
             Need::NullMr => "the device offers no null memory region",
             Need::ZeroBased => "the device offers no zero-based regions",
+            Need::OnDemand => "the device offers no paging on demand",
             Need::DeviceMemory => "the device has no memory of its own",
             Need::MwType1 => "the device offers no memory windows of type 1",
             Need::MwType2 => "the device offers no memory windows of type 2",
@@ -115,6 +126,10 @@ impl Need {
             Need::ResizeCq => "the provider cannot resize completion queues",
             Need::ModerateCq => "the provider cannot moderate completion queues",
             Need::Timestamps => "the device offers no completion timestamps",
+            Need::ReceiveRoom => "this bed cannot bound what may wait to be read at a device",
+            Need::UnseenIdentification => "the device sees IP headers, and need not guess the identification",
+            Need::SecretKeys => "the device says nothing of its keys being hard to guess",
+            Need::Counters => "this bed does not show what its devices count",
             Need::ConnectionManager => {
                 "the provider has no connection manager, or the device no IP address among its GIDs"
             }
@@ -231,6 +246,19 @@ pub trait Testbed: Sized {
         let _ = (side, up);
     }
 
+    /// Bound the bytes that may wait to be read at one end, or no longer, where [`Testbed::has`] says so for
+    /// [`Need::ReceiveRoom`].
+    fn set_receive_room(&mut self, side: Side, bytes: Option<u64>) {
+        let _ = (side, bytes);
+    }
+
+    /// What the device of one end has counted, by the names of the kernel's soft RDMA and in a fixed order, where
+    /// [`Testbed::has`] says so for [`Need::Counters`].
+    fn counters(&self, side: Side) -> Vec<(&'static str, u64)> {
+        let _ = side;
+        Vec::new()
+    }
+
     /// The objects that exist on the devices, in words, where the bed can tell and there are any. A case has destroyed
     /// all that it made.
     fn leftovers(&self) -> Option<String> {
@@ -306,7 +334,11 @@ pub trait Network {
         self.inject_sealed(to, &bytes);
     }
     /// The same from bytes: the last four become a right ICRC of those before.
-    fn inject_sealed(&mut self, to: Side, udp_payload: &[u8]);
+    fn inject_sealed(&mut self, to: Side, udp_payload: &[u8]) {
+        self.inject_numbered(to, udp_payload, 0);
+    }
+    /// The same, with an ICRC that is right if the IPv4 header has this identification.
+    fn inject_numbered(&mut self, to: Side, udp_payload: &[u8], identification: u16);
     /// The same from bytes as they are (BTH to ICRC).
     fn inject_raw(&mut self, to: Side, udp_payload: &[u8]);
 }

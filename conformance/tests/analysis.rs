@@ -25,8 +25,18 @@ fn analyze(path: &Path) -> Report {
     analysis.finish(Ending::default())
 }
 
-/// A new queue pair after another under the number of one peer, with the same PSNs: a capture cannot tell them apart.
-const ONE_NUMBER_FOR_SEVERAL: [&str; 2] = ["F3", "E42"];
+/// A new queue pair after another under the number of one peer, with the same PSNs, or several at once: a capture cannot
+/// tell them apart.
+const ONE_NUMBER_FOR_SEVERAL: [&str; 6] = ["F3", "E42", "E44", "E44-TIMED", "E44-SLEEP", "E45"];
+
+/// A device notifies of congestion for its own socket, which no mark on the wire shows.
+const NOTIFICATIONS: &str = "ECN-1";
+
+/// A request that came too early is asked for after the one before it came: to a capture it has arrived.
+const CAME_TOO_EARLY: &str = "F7-TOGETHER";
+
+/// Packets with the ICRC of an IPv4 identification that captures of the simulator do not show.
+const UNSEEN_IDENTIFICATION: &str = "A4-";
 
 #[test]
 fn what_is_found_in_the_packets_of_the_cases_was_done_by_the_forger_and_not_by_softroce() {
@@ -42,13 +52,19 @@ fn what_is_found_in_the_packets_of_the_cases_was_done_by_the_forger_and_not_by_s
         };
         let outcome = run_entry(&entry, &options, None);
         assert_eq!(outcome.verdict, conformance::Verdict::Pass, "{}", entry.id);
-        if !path.exists() || ONE_NUMBER_FOR_SEVERAL.contains(&entry.id) {
+        let is_telling = !ONE_NUMBER_FOR_SEVERAL.contains(&entry.id)
+            && entry.id != CAME_TOO_EARLY
+            && !entry.id.starts_with(UNSEEN_IDENTIFICATION);
+        if !path.exists() || !is_telling {
             continue;
         }
         captures += 1;
         let report = analyze(&path);
         std::fs::remove_file(path).unwrap();
         for finding in report.findings() {
+            if finding.requirement == NOTIFICATIONS {
+                continue;
+            }
             // Where an end is played, it is the right one.
             let is_forger = entry.mode == Mode::RawPeer && finding.by.address == IpAddr::from([10, 0, 0, 2]);
             assert!(is_forger, "{} {}: {finding:#?}\n{report}", entry.id, entry.title);

@@ -28,11 +28,18 @@ extern "C" fn last_words() {
     faults::tell();
 }
 
-/// Send the acknowledgements that wait, and end the connections of RDMA CM, on all devices of this process: for who ends
-/// it without the handlers of `exit`. Waits for no device for long, and for none whose gate this very thread holds (a
-/// signal handler may have interrupted it).
+/// Send the acknowledgements that wait, end the connections of RDMA CM, and leave the address, on all devices of this
+/// process: for who ends it without the handlers of `exit`. Waits for no device for long, and for none whose gate this very
+/// thread holds (a signal handler may have interrupted it).
 pub fn send_what_waits() {
     fork::visit_open(part);
+    depart();
+}
+
+/// What is sent to the address from now on reaches the other processes on it: nothing of theirs shall lie in a socket that
+/// nobody reads any more. The last thing of all, since handlers of `exit` that the program has may still use its devices.
+pub(crate) extern "C" fn depart() {
+    fork::visit_open(|_, card| card.fabric.depart());
 }
 
 fn part(shared: &Shared, card: &mut Card) {

@@ -13,11 +13,14 @@ use softroce_engine::{Path, PortConfig, RxMeta, TxBatch};
 use softroce_faults::{Event, Numbers};
 use verbs_api::{Error, Result};
 
+mod claim;
 mod control;
 mod faulty;
 pub(crate) mod forward;
 mod links;
+mod roll_call;
 mod seal;
+mod services;
 mod slice;
 mod steering;
 mod steward;
@@ -112,6 +115,12 @@ pub trait Fabric: Send {
         false
     }
 
+    /// Whether who has this address is on this machine, where packets are not lost on the way.
+    fn is_on_this_machine(&self, address: IpAddr) -> bool {
+        let _ = address;
+        false
+    }
+
     /// Have requests for this service of RDMA CM reach this process, and no other process on the address, until
     /// [`release_service`](Fabric::release_service).
     ///
@@ -130,6 +139,10 @@ pub trait Fabric: Send {
     /// From now on tell the traffic class and the hop limit of what arrives ([`RxMeta`]), as far as they are known:
     /// datagrams are delivered with them. Costs about 0.2 µs a packet.
     fn report_header_fields(&mut self) {}
+
+    /// The owner goes: from now on what is sent to the address reaches the other processes on it alone, and what lies
+    /// here of theirs is passed on. Nothing can be sent any more.
+    fn depart(&mut self) {}
 
     /// After a fork, in the child: close every descriptor, so that the child keeps neither sockets nor claims of its
     /// parent. Async-signal-safe; afterwards the fabric sends and receives nothing.

@@ -198,10 +198,7 @@ impl Faults {
             return Ok(());
         };
         if active.is_dead.load(Ordering::Relaxed) && !is_for_the_end(verb) {
-            return Err(Error::new(
-                ErrorKind::System(libc::EIO),
-                format!("{}: the device has failed, as a fault rule says", verb.name()),
-            ));
+            return Err(failed(verb.name()));
         }
         let mut state = active.state.lock();
         let failed = state
@@ -217,6 +214,18 @@ impl Faults {
             ErrorKind::from_errno(errno),
             format!("{}: {shown}, as the fault rule {name:?} says", verb.name()),
         ))
+    }
+
+    /// A call is made on a device that no rule can name: one of RDMA CM.
+    ///
+    /// # Errors
+    /// EIO: the device has failed for good.
+    pub(crate) fn expect_alive(&self, call: &str) -> Result<()> {
+        let is_dead = |active: Arc<Active>| active.is_dead.load(Ordering::Relaxed);
+        match self.active().is_some_and(is_dead) {
+            true => Err(failed(call)),
+            false => Ok(()),
+        }
     }
 
     /// Whether there are rules about completions.
@@ -293,6 +302,13 @@ impl std::fmt::Debug for Faults {
             .field("is_loaded", &self.is_loaded())
             .finish_non_exhaustive()
     }
+}
+
+fn failed(call: &str) -> Error {
+    Error::new(
+        ErrorKind::System(libc::EIO),
+        format!("{call}: the device has failed, as a fault rule says"),
+    )
 }
 
 /// An object is to be destroyed: itself, unless a rule says that the call fails.
@@ -422,8 +438,11 @@ mod tests {
         let mut heard = Heard::default();
         while faults.next_event(&mut heard) != Ok(None) {}
         assert_eq!(faults.verb(Verb::CreateQp).unwrap_err().errno(), libc::EIO);
+        assert_eq!(faults.expect_alive("connect").unwrap_err().errno(), libc::EIO);
         faults.verb(Verb::DestroyQp).unwrap();
         faults.verb(Verb::PollCq).unwrap();
+        faults.clear();
+        faults.expect_alive("connect").unwrap();
     }
 
     #[test]

@@ -7,6 +7,8 @@
 //!
 //! The handlers wait for devices to be at rest, but not for long: a fork from a signal handler that interrupted a verb
 //! of this very thread would wait for itself. The child then closes the descriptors by number and leaves the rest.
+//!
+//! A child that is made by a system call, past the C library, runs no handlers. It notices at its first call here.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -31,6 +33,13 @@ static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 static REGISTRY: OnceLock<Registry> = OnceLock::new();
 
+/// [`NATIVE`] in the process that opened devices, [`INHERITED`] in a child for which no handler has run: one that was made
+/// by a system call. Not there where the system has no such mark.
+static BIRTHMARK: OnceLock<&AtomicU32> = OnceLock::new();
+const INHERITED: u32 = 0;
+const CHANGING: u32 = 1;
+const NATIVE: u32 = 2;
+
 /// The open devices of this process.
 struct Registry {
     devices: Gate<Vec<Arc<Shared>>>,
@@ -44,6 +53,7 @@ struct Registry {
 
 /// Watch for forks from now on.
 fn registry() -> Result<&'static Registry> {
+    generation();
     static WATCHING: AtomicBool = AtomicBool::new(false);
     let registry = REGISTRY.get_or_init(|| Registry {
         devices: Gate::new(Vec::new()),
@@ -53,6 +63,10 @@ fn registry() -> Result<&'static Registry> {
     });
     if !WATCHING.swap(true, Ordering::AcqRel) {
         PROCESS.store(std::process::id(), Ordering::Relaxed);
+        if let Ok(mark) = os::birthmark() {
+            mark.store(NATIVE, Ordering::Release);
+            let _ = BIRTHMARK.set(mark);
+        }
         os::at_fork(prepare, parent, child).map_err(|e| Error::system("cannot watch for forks", e))?;
     }
     Ok(registry)
@@ -68,7 +82,40 @@ pub(crate) fn open<R>(open: impl FnOnce() -> Result<R>) -> Result<R> {
 
 /// This process's generation.
 pub(crate) fn generation() -> u32 {
+    if let Some(mark) = BIRTHMARK.get()
+        && mark.load(Ordering::Acquire) != NATIVE
+    {
+        notice_unseen_fork(mark);
+    }
     GENERATION.load(Ordering::Relaxed)
+}
+
+/// This is a child, and no handler has run: the first call that it makes here does their work, as far as that can still be
+/// done. What a child that never calls keeps open, nobody can close.
+#[cold]
+fn notice_unseen_fork(mark: &AtomicU32) {
+    let is_first = mark
+        .compare_exchange(INHERITED, CHANGING, Ordering::AcqRel, Ordering::Acquire)
+        .is_ok();
+    if !is_first {
+        while mark.load(Ordering::Acquire) == CHANGING {
+            std::thread::yield_now();
+        }
+        return;
+    }
+    if let Some(registry) = REGISTRY.get()
+        && let Some(devices) = registry.devices.enter_within(Duration::ZERO)
+    {
+        for shared in devices.iter() {
+            if let Some(guard) = shared.gate.enter_within(Duration::ZERO) {
+                std::mem::forget(guard);
+                shared.held_for_fork.store(true, Ordering::Relaxed);
+            }
+        }
+        std::mem::forget(devices);
+        registry.held.store(true, Ordering::Relaxed);
+    }
+    child();
 }
 
 /// Close this device in every child from now on.
@@ -81,6 +128,8 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<()> {
 
 /// The device is gone.
 pub(crate) fn forget(shared: &Arc<Shared>) {
+    // A child notices first what it is.
+    generation();
     let Some(registry) = REGISTRY.get() else { return };
     let mut devices = registry.devices.enter();
     let position = devices.iter().position(|device| Arc::ptr_eq(device, shared));
@@ -92,6 +141,7 @@ pub(crate) fn forget(shared: &Arc<Shared>) {
 
 /// Before the fork, in the forking thread: bring all devices to rest.
 extern "C" fn prepare() {
+    generation();
     let Some(registry) = REGISTRY.get() else { return };
     if let Some(opening) = registry.opening.enter_within(PATIENCE) {
         std::mem::forget(opening);
@@ -135,6 +185,14 @@ extern "C" fn parent() {
 extern "C" fn child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     PROCESS.store(std::process::id(), Ordering::Relaxed);
+    disown_devices();
+    if let Some(mark) = BIRTHMARK.get() {
+        mark.store(NATIVE, Ordering::Release);
+    }
+}
+
+/// In a child: close what its parent has open.
+fn disown_devices() {
     let Some(registry) = REGISTRY.get() else { return };
     let mut list = Vec::new();
     if registry.held.swap(false, Ordering::Relaxed) {

@@ -5,10 +5,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+mod birthmark;
 mod file;
 mod rights;
 mod thread;
 
+pub(crate) use birthmark::birthmark;
 pub(crate) use file::{FileIdentity, SharedFile};
 pub(crate) use rights::has_net_raw;
 pub(crate) use thread::Thread;
@@ -365,6 +367,14 @@ pub(crate) fn at_exit(last: extern "C" fn()) -> io::Result<()> {
         _ => Err(io::Error::from_raw_os_error(libc::ENOMEM)),
     }
 }
+
+/// Run when this process ends by `exit`, after the handlers that [`at_exit`] and others have registered, the destructors of
+/// C++ and what stands in this section of objects that depend on this one.
+#[cfg(not(any(miri, loom)))]
+#[used]
+// SAFETY: the section holds functions without arguments or result, and this is one.
+#[unsafe(link_section = ".fini_array")]
+static LAST_OF_ALL: extern "C" fn() = crate::exit::depart;
 
 /// Run `prepare` before every fork of this process, and `parent` and `child` after it in the two.
 pub(crate) fn at_fork(

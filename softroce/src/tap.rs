@@ -230,7 +230,7 @@ impl<F: Fabric> Fabric for Tap<F> {
 
     forward!(inner: send_as_it_is, fds, counters, receive_pressure, unread_bytes, receive_buffer_bytes);
     forward!(inner: port, port_changed, disturbance, judges_packets, qpn_slice);
-    forward!(inner: multicast, services, report_header_fields);
+    forward!(inner: multicast, is_on_this_machine, services, report_header_fields, depart);
 }
 
 /// The writing side, shared by the taps.

@@ -3,11 +3,11 @@
 
 mod side;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use softroce::Cm;
 use softroce::faults::Rules;
+use softroce::{Cm, CmId, Qp};
 use verbs_api::{
     CmEventKind as K, CmId as _, CmPortSpace, ConnectionManager, ConnectionParameters, Gid, Object, QpState,
     QpType, QueuePair,
@@ -402,15 +402,68 @@ fn ids_of_a_device_hear_of_its_removal_and_of_the_loss_of_its_address() {
         assert!(server.cm.wait(Some(Duration::ZERO)).unwrap().is_none());
         assert!(client.cm.wait(Some(Duration::ZERO)).unwrap().is_none());
         if kind == K::DeviceRemoval {
-            // EIO.
-            assert_eq!(b.qp.state().unwrap_err().errno(), 5);
+            assert_eq!(b.qp.state().unwrap_err().errno(), EIO);
+            for id in [&listener, &b.id, &resolved, &bound] {
+                each_call_fails(id, &CALLS, &b.qp, address);
+                // What looks at what is left works.
+                assert!(id.local_addr().is_some() && id.context().is_some());
+                id.migrate(&server.cm).unwrap();
+            }
+            each_call_fails(&idle, &CALLS_THAT_FIND_A_DEVICE, &b.qp, address);
+            idle.set_type_of_service(3).unwrap();
         }
         // All of them can be put away, and the port is free.
         for id in [listener, everywhere, resolved, bound, idle] {
             id.destroy().unwrap();
         }
         drop((a, b));
-        server.listen(at(address, 7483));
+        Side::on(address).listen(at(address, 7483));
+    }
+}
+
+const EIO: i32 = 5;
+
+/// A call on an id, made with a queue pair and the address of the device.
+type Call = fn(&CmId, &Qp, IpAddr) -> verbs_api::Result<()>;
+
+/// Those that lead an id that is on no device to one.
+const CALLS_THAT_FIND_A_DEVICE: [(&str, Call); 3] = [
+    ("bind_addr", |id, _, address| id.bind_addr(at(address, 0))),
+    ("listen", |id, _, _| id.listen(1)),
+    ("resolve_addr", |id, _, address| {
+        id.resolve_addr(None, at(address, 1), Duration::ZERO)
+    }),
+];
+
+/// All that need the device of an id.
+const CALLS: [(&str, Call); 17] = [
+    CALLS_THAT_FIND_A_DEVICE[0],
+    CALLS_THAT_FIND_A_DEVICE[1],
+    CALLS_THAT_FIND_A_DEVICE[2],
+    ("resolve_route", |id, _, _| id.resolve_route(Duration::ZERO)),
+    ("bind_qp", |id, qp, _| id.bind_qp(qp)),
+    ("qp_attr", |id, _, _| id.qp_attr(QpState::Init).map(drop)),
+    ("connect", |id, _, _| id.connect(&offer(&[]))),
+    ("accept", |id, _, _| id.accept(None)),
+    ("reject", |id, _, _| id.reject(&[])),
+    ("reject_vendor_options", |id, _, _| id.reject_vendor_options(&[])),
+    ("established", |id, _, _| id.established()),
+    ("disconnect", |id, _, _| id.disconnect()),
+    ("join_multicast", |id, _, _| {
+        id.join_multicast("239.1.2.3:0".parse().unwrap(), 0)
+    }),
+    ("set_type_of_service", |id, _, _| id.set_type_of_service(3)),
+    ("set_ack_timeout", |id, _, _| id.set_ack_timeout(3)),
+    ("set_reuse_address", |id, _, _| id.set_reuse_address(true)),
+    ("set_only_own_family", |id, _, _| id.set_only_own_family(true)),
+];
+
+/// On a device that has failed, as a fault rule says.
+fn each_call_fails(id: &CmId, calls: &[(&str, Call)], qp: &Qp, address: IpAddr) {
+    for (name, call) in calls {
+        let error = call(id, qp, address).expect_err(name);
+        assert_eq!(error.errno(), EIO, "{name}: {error}");
+        assert!(error.to_string().contains("the device has failed"), "{error}");
     }
 }
 

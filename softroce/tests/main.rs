@@ -5,8 +5,10 @@
 mod support;
 
 mod cm;
+mod fabric_asleep;
 mod fabric_groups;
 mod fabric_interfaces;
+mod fabric_leaving;
 mod fabric_udp;
 mod fabric_users;
 mod provider;

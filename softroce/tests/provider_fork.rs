@@ -19,7 +19,11 @@ use pair::{End, fresh_address, over_udp};
 fn in_child(body: impl FnOnce(), parent: impl FnOnce()) {
     // SAFETY: the child runs `body` and ends with `_exit`; it touches no lock of this process's other threads besides
     // the allocator's and the standard output's, of which the first is safe after fork and the second is not used.
-    let pid = unsafe { libc::fork() };
+    in_child_made_by(|| unsafe { libc::fork() }, body, parent);
+}
+
+fn in_child_made_by(fork: impl FnOnce() -> libc::pid_t, body: impl FnOnce(), parent: impl FnOnce()) {
+    let pid = fork();
     assert!(pid >= 0);
     if pid == 0 {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
@@ -223,4 +227,46 @@ fn forks_beside_busy_threads_never_hang() {
         stop.store(true, Ordering::Relaxed);
     });
     assert_eq!(a.context.device().counters().engine.retransmitted_bytes, 0);
+}
+
+/// A child made by the system call itself: no handler of the C library runs.
+fn in_unseen_child(body: impl FnOnce(), parent: impl FnOnce()) {
+    in_child_made_by(
+        || {
+            // SAFETY: as `fork`, for which the child has its own copy of everything.
+            unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as libc::pid_t }
+        },
+        body,
+        parent,
+    );
+}
+
+fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn a_child_made_past_the_c_library_notices_at_its_first_call_and_closes_what_it_inherited() {
+    let before = open_descriptors();
+    let (a, b) = over_udp();
+    ping(&a, &b, 10);
+    let while_open = open_descriptors();
+    in_unseen_child(
+        || {
+            assert_eq!(open_descriptors(), while_open);
+            let mut wc = [Wc::default()];
+            assert_eq!(a.cq.poll(&mut wc).unwrap_err().errno(), libc::ENODEV);
+            assert_eq!(b.qp.query().unwrap_err().errno(), libc::ENODEV);
+            // The event descriptors of the background threads and channels may stay, sockets may not.
+            let left = open_descriptors();
+            assert!(
+                left + 10 < while_open && left >= before,
+                "{before}, {while_open}, {left}"
+            );
+            let (c, d) = over_udp();
+            ping(&c, &d, 10);
+        },
+        || ping(&a, &b, 100),
+    );
+    ping(&a, &b, 10);
 }

@@ -1,7 +1,7 @@
 //! Programs that connect through RDMA CM, unmodified: librdmacm of the drop-in.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use e2e::bed::{needs_address, needs_program};
@@ -162,6 +162,10 @@ pub fn cases() -> Vec<Case> {
             "librdmacm keeps its promises about arguments descriptors and children",
             promises,
         ),
+        Case::new(
+            "after its device has failed every call of librdmacm fails with eio",
+            device_that_fails,
+        ),
         Case::new("rping runs over rdma cm with its main options", || {
             talks(V4, &RPING)
         }),
@@ -170,6 +174,10 @@ pub fn cases() -> Vec<Case> {
         }),
         Case::new("the examples of rdma cm run over IPv6", || talks(V6, &IN_IPV6)),
         Case::new("cmtime times the calls of rdma cm", cmtime),
+        Case::new(
+            "beside stopped processes on the address connections come within a second and refusals soon",
+            beside_stopped,
+        ),
         Case::new("mckey reaches the members of a group", mckey),
         Case::new(
             "mckey reaches the members of an IPv6 group across a wire",
@@ -242,6 +250,35 @@ fn talks(address: IpAddr, all: &[Talk]) -> Outcome {
 }
 
 fn promises() -> Outcome {
+    let (bed, program) = compiled_promises()?;
+    let finished = under_softroce(&bed, V4, &[])?.args([program]).finish(LIMIT)?;
+    all_is_well(&finished)
+}
+
+/// The device fails when the first message leaves it.
+fn device_that_fails() -> Outcome {
+    let (bed, program) = compiled_promises()?;
+    let rules = bed.scratch.file("rules.toml");
+    let first = "[[packet]]\nopcode = \"ud\"\ndo = { event = \"device-fatal\" }\n";
+    let rest = "[[packet]]\nopcode = \"ud\"\ndo = \"drop\"\n";
+    std::fs::write(&rules, format!("{first}{rest}"))?;
+    let finished = bed
+        .program(&bed.here, [softroce()?])
+        .args(["run", "--faults"])
+        .args([&rules])
+        .args(["--"])
+        .args([program])
+        .args(["device-that-fails"])
+        .finish(LIMIT)?;
+    all_is_well(&finished)
+}
+
+fn all_is_well(finished: &Finished) -> Outcome {
+    finished.succeeded()?;
+    ensure(finished.stdout == "all is well\n", || finished.to_string())
+}
+
+fn compiled_promises() -> Result<(Bed, PathBuf), Stop> {
     if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
         return Err(Stop::skip("<rdma/rdma_cma.h> is missing (package librdmacm-dev)"));
     }
@@ -257,9 +294,7 @@ fn promises() -> Outcome {
         "-lrdmacm",
     ];
     let program = compiled::compile(&bed.scratch, &source, "gcc", &options)?;
-    let finished = under_softroce(&bed, V4, &[])?.args([program]).finish(LIMIT)?;
-    finished.succeeded()?;
-    ensure(finished.stdout == "all is well\n", || finished.to_string())
+    Ok((bed, program))
 }
 
 /// The server serves on and on.
@@ -276,6 +311,51 @@ fn cmtime() -> Outcome {
         })?;
     }
     ensure(!server.has_ended(), || server.report())
+}
+
+/// Requests name no process, and those that a stopped one gets lie there.
+fn beside_stopped() -> Outcome {
+    needs_program("cmtime", "rdmacm-utils")?;
+    const MS_MAX: f64 = 1000.0;
+    let bed = Bed::loopback()?;
+    let echo = readable_by_all(Path::new(env!("CARGO_BIN_EXE_echo"))).map_err(Stop::fail)?;
+    let bystanders = (9101..=9103)
+        .map(|port| {
+            let bystander = bed
+                .program(&bed.here, [&echo])
+                .args(["server", &format!("{V4}:{port}"), "1"])
+                .variable("SOFTROCE_ADDRESS", V4.to_string())
+                .start()?;
+            wait_for_cm_listener(&bystander, CmPorts::Tcp, port)?;
+            Ok(bystander)
+        })
+        .collect::<Result<Vec<_>, Stop>>()?;
+    let server = started(&bed, V4, "cmtime -b A -c 30")?;
+    wait_for_cm_listener(&server, CmPorts::Tcp, 7471)?;
+    for bystander in &bystanders {
+        bystander.signal(Signal::SIGSTOP)?;
+    }
+    let client = started(&bed, V4, "cmtime -s A -c 30")?.wait(LIMIT)?;
+    client.succeeded()?;
+    let slowest = slowest_connect_ms(&client.stdout);
+    ensure(slowest.is_some_and(|ms| ms < MS_MAX), || {
+        format!("the slowest of 30 connections took {slowest:?} ms: {client}")
+    })?;
+    let start = Instant::now();
+    let refused = started(&bed, V4, "rping -c -a A -p 9104 -C 1")?.wait(LIMIT)?;
+    let took = start.elapsed();
+    // Eleven requests are refused before the program hears of it.
+    ensure(
+        took < 11 * AT_ONCE / 4 && refused.stderr.contains("REJECTED"),
+        || format!("a refusal took {took:?}: {refused}"),
+    )
+}
+
+/// In the table of cmtime, the longest time of a connection.
+fn slowest_connect_ms(table: &str) -> Option<f64> {
+    let line = table.lines().find(|line| line.starts_with("connect "))?;
+    let (_, times) = line.split_once(':')?;
+    times.split_whitespace().nth(1)?.parse().ok()
 }
 
 fn mckey() -> Outcome {

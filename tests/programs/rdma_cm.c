@@ -572,8 +572,132 @@ static void children(void)
 	part(&pair);
 }
 
-int main(void)
+/* Every call on an id whose device has failed. */
+static void no_device(struct rdma_cm_id *id, struct rdma_event_channel *channel)
 {
+	int (*resolve)(struct rdma_cm_id *, const char *, const char *, const struct rdma_addrinfo *) =
+		dlsym(RTLD_DEFAULT, "rdma_resolve_addrinfo");
+	int (*write_event)(struct rdma_cm_id *, int, int, uint64_t) = dlsym(RTLD_DEFAULT, "rdma_write_cm_event");
+	struct sockaddr_in here = at("127.0.0.1", 0), group_address = at("239.7.7.9", 0);
+	struct rdma_cm_join_mc_attr_ex group = {.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS,
+						.addr = ADDRESS(group_address)};
+	struct rdma_conn_param param = {.qp_num = 7};
+	struct ibv_qp_init_attr init = queue_pair();
+	struct ibv_qp_init_attr_ex init_ex = {.cap = init.cap, .qp_type = IBV_QPT_RC};
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 1, .max_sge = 1}};
+	struct ibv_srq_init_attr_ex srq_ex = {.attr = {.max_wr = 1, .max_sge = 1}};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT};
+	struct ibv_ece ece = {0};
+	uint8_t byte = 0;
+	int mask, on = 1;
+
+	FAILS(EIO, rdma_bind_addr(id, ADDRESS(here)));
+	FAILS(EIO, rdma_listen(id, 1));
+	FAILS(EIO, rdma_resolve_addr(id, NULL, ADDRESS(here), 1));
+	FAILS(EIO, rdma_resolve_route(id, 1));
+	FAILS(EIO, resolve(id, "127.0.0.1", "1", NULL));
+	FAILS(EIO, rdma_connect(id, NULL));
+	FAILS(EIO, rdma_connect(id, &param));
+	FAILS(EIO, rdma_accept(id, NULL));
+	FAILS(EIO, rdma_accept(id, &param));
+	if (!id->qp)
+		FAILS(EIO, rdma_establish(id));
+	FAILS(EIO, rdma_reject(id, "no", 2));
+	FAILS(EIO, rdma_reject_ece(id, "no", 2));
+	FAILS(EIO, rdma_notify(id, IBV_EVENT_COMM_EST));
+	FAILS(EIO, rdma_disconnect(id));
+	FAILS(EIO, rdma_init_qp_attr(id, &attr, &mask));
+	if (!id->qp) {
+		FAILS(EIO, rdma_create_qp(id, NULL, &init));
+		FAILS(EIO, rdma_create_qp_ex(id, &init_ex));
+	}
+	FAILS(EIO, rdma_create_srq(id, NULL, &srq));
+	FAILS(EIO, rdma_create_srq_ex(id, &srq_ex));
+	FAILS(EIO, rdma_join_multicast(id, ADDRESS(group_address), NULL));
+	FAILS(EIO, rdma_join_multicast_ex(id, &group, NULL));
+	FAILS(EIO, rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &byte, 1));
+	FAILS(EIO, rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof on));
+	FAILS(EIO, rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof on));
+	FAILS(EIO, rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &byte, 1));
+	FAILS(EIO, rdma_set_local_ece(id, &ece));
+
+	/* What is left can be looked at. */
+	WORKS(rdma_get_remote_ece(id, &ece));
+	WORKS(rdma_migrate_id(id, channel));
+	WORKS(write_event(id, 18, 5, 77));
+	WORKS(rdma_ack_cm_event(expect(channel, 18, 5)));
+	CHECK(rdma_get_src_port(id), "the id keeps its port");
+}
+
+/* The first message that leaves is the end of the device, by a fault rule: of all of the process. */
+static void device_that_fails(void)
+{
+	struct pair pair = facing(), other = facing();
+	struct rdma_conn_param param = {.retry_count = 7};
+	struct ibv_qp_init_attr init = queue_pair();
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct sockaddr_in here = at("127.0.0.1", 0), group = at("239.7.7.9", 0);
+	struct rdma_cm_id *bound, *member, *idle, *synchronous, *request;
+	struct rdma_addrinfo *found, hints = {.ai_flags = RAI_PASSIVE, .ai_port_space = RDMA_PS_TCP};
+	int count;
+
+	WORKS(rdma_create_id(channel, &bound, NULL, RDMA_PS_TCP));
+	WORKS(rdma_bind_addr(bound, ADDRESS(here)));
+	WORKS(rdma_create_id(channel, &member, NULL, RDMA_PS_UDP));
+	WORKS(rdma_bind_addr(member, ADDRESS(here)));
+	WORKS(rdma_join_multicast(member, ADDRESS(group), NULL));
+	WORKS(rdma_ack_cm_event(expect(channel, RDMA_CM_EVENT_MULTICAST_JOIN, 0)));
+	WORKS(rdma_create_id(NULL, &synchronous, NULL, RDMA_PS_TCP));
+	WORKS(rdma_bind_addr(synchronous, ADDRESS(here)));
+	WORKS(rdma_listen(synchronous, 1));
+	WORKS(rdma_create_id(channel, &idle, NULL, RDMA_PS_TCP));
+	WORKS(rdma_create_qp(pair.client, NULL, &init));
+	WORKS(rdma_connect(pair.client, &param));
+
+	/* Each id that is on the device is told. */
+	pass(pair.there, RDMA_CM_EVENT_DEVICE_REMOVAL);
+	pass(pair.here, RDMA_CM_EVENT_DEVICE_REMOVAL);
+	pass(other.there, RDMA_CM_EVENT_DEVICE_REMOVAL);
+	pass(other.here, RDMA_CM_EVENT_DEVICE_REMOVAL);
+	pass(channel, RDMA_CM_EVENT_DEVICE_REMOVAL);
+	pass(channel, RDMA_CM_EVENT_DEVICE_REMOVAL);
+	FAILS(EINVAL, rdma_get_request(synchronous, &request));
+
+	no_device(pair.client, pair.there);
+	no_device(pair.listener, pair.here);
+	no_device(other.client, other.there);
+	no_device(bound, channel);
+	no_device(member, channel);
+	no_device(synchronous, channel);
+	FAILS(EIO, rdma_bind_addr(idle, ADDRESS(here)));
+	FAILS(EIO, rdma_listen(idle, 1));
+	FAILS(EIO, rdma_resolve_addr(idle, NULL, ADDRESS(here), 1));
+	WORKS(rdma_getaddrinfo("127.0.0.1", "7471", &hints, &found));
+	FAILS(EIO, rdma_create_ep(&request, found, NULL, NULL));
+	rdma_freeaddrinfo(found);
+	struct ibv_context **devices = rdma_get_devices(&count);
+	CHECK(devices && count == 1 && devices[0] == bound->verbs, "the device is still listed");
+	rdma_free_devices(devices);
+
+	/* And everything can be put away. */
+	WORKS(rdma_leave_multicast(member, ADDRESS(group)));
+	rdma_destroy_qp(pair.client);
+	WORKS(rdma_destroy_id(bound));
+	WORKS(rdma_destroy_id(member));
+	WORKS(rdma_destroy_id(idle));
+	rdma_destroy_ep(synchronous);
+	part(&pair);
+	part(&other);
+	rdma_destroy_event_channel(channel);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 2 && !strcmp(argv[1], "device-that-fails")) {
+		device_that_fails();
+		puts("all is well");
+		return 0;
+	}
 	wrong_arguments();
 	addresses_of_infiniband();
 	addresses();

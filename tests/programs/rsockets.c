@@ -178,6 +178,44 @@ static void with_itself(const char *ip)
     CHECK(rclose(client) == 0 && rclose(server) == 0 && rclose(listener) == 0);
 }
 
+/* As sockets of UDP do: told once, shown until then, and that is not input. */
+static void refused(const char *ip)
+{
+    struct sockaddr_in nobody = address_of(ip);
+    int socket = rsocket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+    nobody.sin_port = htons(7596);
+    for (int way = 0; way < 4; way++) {
+        char byte;
+        int number = 0;
+        socklen_t length = sizeof number;
+        CHECK(rconnect(socket, (struct sockaddr *)&nobody, sizeof nobody) == 0);
+        struct pollfd entry = {.fd = socket, .events = POLLIN};
+        CHECK(rpoll(&entry, 1, 20000) == 1 && entry.revents == POLLERR);
+        fd_set readable;
+        FD_ZERO(&readable);
+        FD_SET(socket, &readable);
+        CHECK(rselect(socket + 1, &readable, NULL, NULL, &(struct timeval){.tv_sec = 20}) == 1);
+        switch (way) {
+        case 0:
+            REFUSED(rrecv(socket, &byte, 1, 0), ECONNREFUSED);
+            break;
+        case 1:
+            REFUSED(rrecv(socket, &byte, 1, MSG_PEEK), ECONNREFUSED);
+            break;
+        case 2:
+            REFUSED(rsend(socket, "x", 1, 0), ECONNREFUSED);
+            break;
+        case 3:
+            CHECK(rgetsockopt(socket, SOL_SOCKET, SO_ERROR, &number, &length) == 0 && number == ECONNREFUSED);
+            break;
+        }
+        CHECK(rpoll(&entry, 1, 0) == 0);
+        CHECK(rgetsockopt(socket, SOL_SOCKET, SO_ERROR, &number, &length) == 0 && number == 0);
+        REFUSED(rrecv(socket, &byte, 1, 0), EAGAIN);
+    }
+    CHECK(rclose(socket) == 0);
+}
+
 static void waiting(int socket, int pipe[2])
 {
     struct pollfd list[3] = {
@@ -323,6 +361,7 @@ int main(int count, char **arguments)
     options();
     refusals(both[0]);
     with_itself(arguments[1]);
+    refused(arguments[1]);
     int socket = connect_to(arguments[1]);
     waiting(socket, both);
     lists(socket);

@@ -191,6 +191,19 @@ impl std::fmt::Debug for Acknowledge {
     }
 }
 
+impl ConnectionParameters<'_> {
+    /// For a reply: as the peer has offered in its request, seen from this side.
+    pub fn as_offered(offer: &PeerParameters) -> Self {
+        ConnectionParameters {
+            responder_resources: offer.responder_resources,
+            initiator_depth: offer.initiator_depth,
+            flow_control: offer.flow_control,
+            rnr_retry_count: offer.rnr_retry_count,
+            ..ConnectionParameters::default()
+        }
+    }
+}
+
 /// A provider's connection manager: ids, and the channel of their events.
 ///
 /// ```

@@ -55,7 +55,41 @@ pub enum Ip {
     V6(Ipv6),
 }
 
+/// What a header says beside the addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpFields {
+    /// DSCP (six bits) and ECN (two).
+    pub traffic_class: u8,
+    /// Time to live, in hops.
+    pub hop_limit: u8,
+    /// Of IPv4.
+    pub identification: u16,
+}
+
 impl Ip {
+    /// The header of a packet that must not be cut, between two addresses. Of two families: IPv6's, where the one of IPv4 is
+    /// mapped.
+    #[inline]
+    pub fn between(src: IpAddr, dst: IpAddr, fields: IpFields) -> Self {
+        match (src, dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => Ip::V4(Ipv4 {
+                tos: fields.traffic_class,
+                identification: fields.identification,
+                dont_fragment: true,
+                ttl: fields.hop_limit,
+                src,
+                dst,
+            }),
+            (src, dst) => Ip::V6(Ipv6 {
+                traffic_class: fields.traffic_class,
+                flow_label: 0,
+                hop_limit: fields.hop_limit,
+                src: as_v6(src),
+                dst: as_v6(dst),
+            }),
+        }
+    }
+
     /// Bytes on the wire.
     #[allow(clippy::len_without_is_empty, reason = "a header is never empty")]
     pub const fn len(&self) -> usize {
@@ -282,6 +316,13 @@ pub fn checksum(parts: &[&[u8]]) -> u16 {
         sum = (sum >> 16) + (sum & 0xffff);
     }
     !(sum as u16)
+}
+
+fn as_v6(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
 }
 
 #[cfg(test)]

@@ -109,6 +109,10 @@ impl Testbed for SimBed {
                 | Need::PortControl
                 | Need::VirtualTime
                 | Need::ConnectionManager
+                | Need::Counters
+                | Need::SecretKeys
+                | Need::UnseenIdentification
+                | Need::ReceiveRoom
         );
         own || offers(&self.ends[0], need)
     }
@@ -125,6 +129,20 @@ impl Testbed for SimBed {
             return;
         };
         self.world.set_port(side.index(), state, port.active_mtu, gids);
+    }
+
+    fn set_receive_room(&mut self, side: Side, bytes: Option<u64>) {
+        // Device numbers of the usual family are those of the sides.
+        self.world.set_inbox_capacity(side.index(), bytes);
+    }
+
+    fn counters(&self, side: Side) -> Vec<(&'static str, u64)> {
+        self.ends[side.index()]
+            .device()
+            .counters()
+            .engine
+            .iter()
+            .collect()
     }
 
     fn leftovers(&self) -> Option<String> {
@@ -177,9 +195,9 @@ impl Network for SimBed {
             .collect()
     }
 
-    fn inject_sealed(&mut self, to: Side, udp_payload: &[u8]) {
+    fn inject_numbered(&mut self, to: Side, udp_payload: &[u8], identification: u16) {
         self.world
-            .inject_sealed(to.peer().index(), to.index(), udp_payload);
+            .inject_numbered(to.peer().index(), to.index(), udp_payload, identification);
     }
 
     fn inject_raw(&mut self, to: Side, udp_payload: &[u8]) {

@@ -158,7 +158,11 @@ impl Testbed for UdpBed {
                 self.has(Need::BothFamilies)
                     && offers(self.device(Side::Left, Family::Other), Need::Multicast)
             }
-            Need::ConnectionManager | Need::Network => true,
+            Need::ConnectionManager
+            | Need::Counters
+            | Need::Network
+            | Need::SecretKeys
+            | Need::UnseenIdentification => true,
             _ => offers(&self.ends[0], need),
         }
     }
@@ -169,6 +173,15 @@ impl Testbed for UdpBed {
 
     fn save_capture(&self, path: &std::path::Path) -> Option<std::io::Result<()>> {
         Some(self.wire.as_ref()?.traffic.save(path))
+    }
+
+    fn counters(&self, side: Side) -> Vec<(&'static str, u64)> {
+        self.ends[side.index()]
+            .device()
+            .counters()
+            .engine
+            .iter()
+            .collect()
     }
 
     fn leftovers(&self) -> Option<String> {

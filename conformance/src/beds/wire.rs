@@ -74,9 +74,9 @@ impl<F: Forger> Network for Wire<F> {
         self.traffic.take_trace()
     }
 
-    fn inject_sealed(&mut self, to: Side, udp_payload: &[u8]) {
+    fn inject_numbered(&mut self, to: Side, udp_payload: &[u8], identification: u16) {
         let mut bytes = udp_payload.to_vec();
-        icrc::seal(&self.forger.flow(to), 0, &mut bytes);
+        icrc::seal(&self.forger.flow(to), identification, &mut bytes);
         self.forge(to, &bytes);
     }
 

@@ -212,7 +212,7 @@ fn datagrams(family: Family) -> Setup {
 fn way_back<B: Testbed>(scene: &mut Scene<B>, family: Family) -> CaseResult {
     let pair = scene.pair(&datagrams(family))?;
     let (left, right) = (&pair.left, &pair.right);
-    let there = left.handle_to(&right.endpoint)?;
+    let there = left.handle_with(&right.endpoint, |av| av.traffic_class = 0x28)?;
     let (inbox, answer) = (Inbox::new(right, 64)?, Inbox::new(left, 64)?);
     right.recv(1, &[inbox.whole()])?;
     left.recv(2, &[answer.whole()])?;
@@ -235,7 +235,14 @@ fn way_back<B: Testbed>(scene: &mut Scene<B>, family: Family) -> CaseResult {
     let wc = scene
         .ends_with(&left.recv_cq, 2, WcStatus::Success)
         .map_err(|e| e.during("the answer"))?;
-    answer.holds(&wc, b"the right one", &right.endpoint)
+    answer.holds(&wc, b"the right one", &right.endpoint)?;
+    let class = answer.header()?.traffic_class();
+    same!(
+        class,
+        0x28,
+        "traffic class of the answer, which is that of the question"
+    );
+    Ok(())
 }
 
 fn no_way_back<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {

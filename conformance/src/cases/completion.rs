@@ -74,6 +74,8 @@ fn overflow<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let node = scene.node_with(Side::Right, &setup, &pd, &send_cq, &recv_cq)?;
     node.connect(&setup, &peer.endpoint)?;
     peer.connect(&setup, &node.endpoint)?;
+    // Another one, which has nothing to do with the queue.
+    let bystanders = scene.pair(&setup)?;
     let room = u64::from(recv_cq.cqe());
     let receives = u64::from(node.qp.cap().max_recv_wr);
     if room + 1 > receives {
@@ -106,6 +108,9 @@ fn overflow<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         !more.iter().any(|e| e.kind == EventKind::CqErr),
         "CQ_ERR came twice: {more:?}"
     );
+    scene
+        .still_works(&bystanders)
+        .map_err(|e| e.during("two queue pairs on other completion queues"))?;
     Ok(())
 }
 

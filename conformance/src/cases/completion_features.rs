@@ -184,6 +184,13 @@ fn moderated_count<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         scene.until("the event at the fifth completion", |_| {
             Ok(channel.wait(Some(Duration::ZERO))?)
         })?;
+        if !scene.is_real_time() {
+            let after = scene.bed.now() - armed;
+            check!(
+                after < PERIOD,
+                "the event came after {after:?}, with the end of the period"
+            );
+        }
     }
     Ok(())
 }
@@ -200,11 +207,19 @@ fn moderated_period<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let cq = &pair.right.recv_cq;
     pair.right.recv(1, &[])?;
     cq.req_notify(Notify::Any)?;
+    let start = scene.bed.now();
     pair.left.send_inline(2, send(), &[])?;
     scene.ends_with(&pair.left.send_cq, 2, WcStatus::Success)?;
     scene.until("the event at the end of the period", |_| {
         Ok(channel.wait(Some(Duration::ZERO))?)
     })?;
+    if !scene.is_real_time() {
+        let after = scene.bed.now() - start;
+        check!(
+            (Duration::from_millis(20)..Duration::from_millis(21)).contains(&after),
+            "with a period of 20 ms the event came after {after:?}"
+        );
+    }
     scene.ends_with(cq, 1, WcStatus::Success)?;
     // Without moderation the event comes at once again.
     cq.moderate(0, 0)?;

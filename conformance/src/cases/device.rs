@@ -9,7 +9,7 @@ use crate::case::Case;
 use crate::outcome::{CaseResult, Failure};
 use crate::pair::Setup;
 use crate::scene::Scene;
-use crate::testbed::{Side, Testbed};
+use crate::testbed::{Need, Side, Testbed};
 use crate::{check, same};
 
 /// The cases of this file.
@@ -33,6 +33,13 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             "device and port attributes are sane",
             &["DEV-1"],
             attributes,
+        )
+        .of_priority(2),
+        Case::verbs(
+            "B4-OFFERED",
+            "what the device offers has limits, and the device has a name of its own",
+            &["DEV-1"],
+            offered,
         )
         .of_priority(2),
         Case::verbs(
@@ -241,6 +248,71 @@ fn attributes<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         device.phys_port_cnt
     );
     check!(context.query_port(0).is_err(), "port 0 was found");
+    Ok(())
+}
+
+fn offered<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let has = |need| scene.bed.has(need);
+    let device = scene.context(Side::Left).query_device()?;
+    let limits: [(bool, &str, u64); 15] = [
+        (true, "max_sge_rd", device.max_sge_rd.into()),
+        (true, "max_res_rd_atom", device.max_res_rd_atom.into()),
+        (true, "page_size_cap", device.page_size_cap),
+        (true, "node_guid", device.node_guid),
+        (true, "sys_image_guid", device.sys_image_guid),
+        (true, "vendor_id", device.vendor_id.into()),
+        (has(Need::Ud), "max_ah", device.max_ah.into()),
+        (has(Need::Srq), "max_srq", device.max_srq.into()),
+        (has(Need::Srq), "max_srq_wr", device.max_srq_wr.into()),
+        (has(Need::Srq), "max_srq_sge", device.max_srq_sge.into()),
+        (
+            has(Need::MwType1) || has(Need::MwType2),
+            "max_mw",
+            device.max_mw.into(),
+        ),
+        (has(Need::DeviceMemory), "max_dm_bytes", device.max_dm_bytes),
+        (has(Need::Multicast), "max_mcast_grp", device.max_mcast_grp.into()),
+        (
+            has(Need::Multicast),
+            "max_mcast_qp_attach",
+            device.max_mcast_qp_attach.into(),
+        ),
+        (
+            has(Need::Multicast),
+            "max_total_mcast_qp_attach",
+            device.max_total_mcast_qp_attach.into(),
+        ),
+    ];
+    check!(
+        scene.context(Side::Left).capabilities().qp_rc,
+        "a device without reliable connections"
+    );
+    for (is_offered, name, value) in limits {
+        check!(
+            !is_offered || value > 0,
+            "{name} is 0, but what it limits is offered"
+        );
+    }
+    let flags = device.device_cap_flags;
+    // SYS_IMAGE_GUID, RC_RNR_NAK_GEN: there is a GUID, and without RNR NAKs much of this suite fails.
+    let always = 1 << 11 | 1 << 12;
+    check!(
+        flags & always == always,
+        "device flags {flags:#x}, must have {always:#x}"
+    );
+    if has(Need::Counters) {
+        // P_Key and Q_Key counters, path migration, ports of handles and current states that are checked, an event of
+        // the port; what can be resized; XRC; windows and keys; FLUSH, ATOMIC WRITE.
+        let known = [1, 2, 4, 6, 7, 10, 11, 12, 13, 17, 20, 21, 24, 38, 40];
+        let known = known.into_iter().fold(0, |flags, bit: u32| flags | 1u64 << bit);
+        same!(flags, known, "device flags of softroce");
+    }
+    check!(
+        device.max_res_rd_atom >= device.max_qp_rd_atom,
+        "one queue pair may remember {} READs, all together {}",
+        device.max_qp_rd_atom,
+        device.max_res_rd_atom
+    );
     Ok(())
 }
 

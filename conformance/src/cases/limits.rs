@@ -1,8 +1,8 @@
 //! The device's limits: what lies beyond is refused, and nothing less.
 
 use verbs_api::{
-    Context as _, CqInit, ErrorKind, EventKind, EventSource, Object, PortState, ProtectionDomain, QpAttr,
-    QpCap, QpInit, QpState, QpType, QueuePair, SrqInit, WcStatus,
+    Buffer, Context as _, CqInit, ErrorKind, EventKind, EventSource, MwType, Object, PortState,
+    ProtectionDomain, QpAttr, QpCap, QpInit, QpState, QpType, QueuePair, SendWr, SrqInit, WcStatus,
 };
 
 use crate::case::Case;
@@ -32,6 +32,29 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             completion_queues,
         )
         .of_priority(2),
+        Case::verbs(
+            "B10-MR",
+            "as many regions as the device says can be had, and no more",
+            &["DEV-2", "DEV-3"],
+            regions,
+        )
+        .of_priority(3),
+        Case::verbs(
+            "B10-MW",
+            "as many memory windows as the device says can be had, and no more",
+            &["DEV-2", "DEV-3"],
+            windows,
+        )
+        .needing(&[Need::MwType1])
+        .of_priority(3),
+        Case::verbs(
+            "B10-SRQS",
+            "as many shared receive queues as the device says can be had, and no more",
+            &["DEV-2", "DEV-3"],
+            all_shared_queues,
+        )
+        .needing(&[Need::Srq])
+        .of_priority(3),
         Case::verbs(
             "B10-FULL",
             "a queue pair of all the greatest sizes works",
@@ -121,8 +144,48 @@ fn domains<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 
 fn completion_queues<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let context = scene.context(Side::Left);
+    let device = context.query_device()?;
+    if device.max_cqe <= 1 << 20 {
+        context.create_cq(&CqInit::new(device.max_cqe))?.destroy()?;
+        check!(
+            context.create_cq(&CqInit::new(device.max_cqe + 1)).is_err(),
+            "a completion queue of more than {} was created",
+            device.max_cqe
+        );
+    }
     exhaust(context.query_device()?.max_cq, "completion queues", || {
         context.create_cq(&CqInit::new(1))
+    })
+}
+
+fn regions<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let context = scene.context(Side::Left);
+    let pd = context.alloc_pd()?;
+    let buffer = Buffer::new(64);
+    exhaust(context.query_device()?.max_mr, "regions", || {
+        pd.reg_mr(&buffer, full_access())
+    })
+}
+
+fn windows<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let context = scene.context(Side::Left);
+    let pd = context.alloc_pd()?;
+    exhaust(context.query_device()?.max_mw, "memory windows", || {
+        pd.alloc_mw(MwType::Type1)
+    })
+}
+
+fn all_shared_queues<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let context = scene.context(Side::Left);
+    let pd = context.alloc_pd()?;
+    exhaust(context.query_device()?.max_srq, "shared receive queues", || {
+        pd.create_srq(&SrqInit {
+            max_wr: 1,
+            max_sge: 1,
+            limit: 0,
+            cookie: 0,
+            xrc: None,
+        })
     })
 }
 
@@ -170,6 +233,28 @@ fn greatest_sizes<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     pair.left.send_inline(4, send(), &bytes)?;
     scene.ends_with(&pair.left.send_cq, 4, WcStatus::Success)?;
     scene.ends_with(&pair.right.recv_cq, 3, WcStatus::Success)?;
+    // One more of anything is too much.
+    let one_more = vec![own.sge(0..1); count + 1];
+    let beyond = vec![7; granted.max_inline_data as usize + 1];
+    for (what, refused) in [
+        (
+            "a SEND with one entry more",
+            pair.left.qp.post_send(&[SendWr::new(5, send(), &one_more)]).err(),
+        ),
+        (
+            "a SEND with one inline byte more",
+            pair.left
+                .qp
+                .post_send(&[SendWr::inline(6, send(), &beyond)])
+                .err(),
+        ),
+    ] {
+        same!(
+            refused.map(|refused| refused.error.kind()),
+            (granted.max_send_sge as usize == count || what.contains("inline")).then_some(ErrorKind::Invalid),
+            "error of {what} than granted"
+        );
+    }
     scene.still_works(&pair)
 }
 
@@ -180,6 +265,14 @@ fn shared_queues<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         "shared receive queues are offered, but a limit of theirs is 0: {device:?}"
     );
     let pd = scene.context(Side::Left).alloc_pd()?;
+    let greatest = pd.create_srq(&SrqInit {
+        max_wr: device.max_srq_wr,
+        max_sge: device.max_srq_sge,
+        limit: device.max_srq_wr,
+        cookie: 0,
+        xrc: None,
+    })?;
+    greatest.destroy()?;
     for (max_wr, max_sge) in [(device.max_srq_wr + 1, 1), (1, device.max_srq_sge + 1)] {
         let made = pd.create_srq(&SrqInit {
             max_wr,
@@ -264,6 +357,15 @@ fn incomplete_queue_pairs<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
             },
         ),
         (
+            "as an XRC initiator without a queue for sends",
+            QpInit {
+                qp_type: QpType::XrcInitiator,
+                send_cq: None,
+                recv_cq: None,
+                ..QpInit::rc(&node.send_cq)
+            },
+        ),
+        (
             "as an XRC target without a domain",
             QpInit {
                 qp_type: QpType::XrcTarget,
@@ -335,6 +437,7 @@ fn path_mtu<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
 fn port_down_and_up<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let pair = scene.pair(&Setup::default())?;
     scene.still_works(&pair)?;
+    scene.other_events(Side::Right)?;
     let port = scene.gid(Side::Right)?.port;
     for (up, kind, state) in [
         (false, EventKind::PortErr, PortState::Down),
@@ -352,6 +455,14 @@ fn port_down_and_up<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
             scene.context(Side::Right).query_port(port)?.state,
             state,
             "state of the port after {kind:?}"
+        );
+        let others = scene.other_events(Side::Right)?;
+        check!(
+            !others.iter().any(|event| matches!(
+                event.kind,
+                EventKind::GidChange | EventKind::PortErr | EventKind::PortActive
+            )),
+            "events besides {kind:?} of a port that keeps its addresses: {others:?}"
         );
     }
     scene.still_works(&pair)

@@ -6,7 +6,7 @@ use verbs_api::{
 
 use crate::case::Case;
 use crate::outcome::{CaseResult, Failure};
-use crate::pair::{Region, Setup, full_access, pattern, same_bytes};
+use crate::pair::{Pair, Region, Setup, full_access, pattern, same_bytes};
 use crate::scene::Scene;
 use crate::testbed::{Need, Side, Testbed};
 use crate::{check, same};
@@ -178,6 +178,46 @@ fn stale_key<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     pair.left.is_in(QpState::Err)
 }
 
+/// Addresses may reach up to the last one, and not around.
+fn ends_of_addresses<P: verbs_api::Provider>(pd: &P::Pd) -> CaseResult {
+    let buffer = Buffer::new(64);
+    pd.reg_mr_iova(&buffer, 0..64, u64::MAX - 63, full_access())?
+        .destroy()?;
+    check!(
+        pd.reg_mr_iova(&buffer, 0..64, u64::MAX - 62, full_access())
+            .is_err(),
+        "a region around the end of all addresses was registered"
+    );
+    Ok(())
+}
+
+/// Where a region begins says nothing of where its words are.
+fn odd_start<B: Testbed>(scene: &mut Scene<B>, pair: &Pair<B::P>) -> CaseResult {
+    if !scene.bed.has(Need::Atomics) {
+        return Ok(());
+    }
+    let buffer = Buffer::new(64);
+    buffer.store_u64(8, 7);
+    let start = buffer.addr() + 2;
+    let mr = pair.right.pd.reg_mr_iova(&buffer, 2..64, start, full_access())?;
+    let own = pair.left.region(8, full_access())?;
+    let op = SendOp::FetchAdd {
+        remote: verbs_api::RemoteAddr {
+            addr: buffer.addr() + 8,
+            rkey: mr.rkey(),
+        },
+        add: 3,
+    };
+    pair.left.send(5, op, &[own.whole()])?;
+    scene.ends_with(&pair.left.send_cq, 5, WcStatus::Success)?;
+    same!(
+        (own.buffer.load_u64(0), buffer.load_u64(8)),
+        (7, 10),
+        "a word before and after an atomic"
+    );
+    Ok(())
+}
+
 fn iova<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let pair = scene.pair(&Setup::default())?;
     let own = pair.left.region(4096, full_access())?;
@@ -214,6 +254,8 @@ fn iova<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         &far.buffer.to_vec(6096..6196),
         &own.buffer.to_vec(0..100),
     )?;
+    ends_of_addresses::<B::P>(&pair.right.pd)?;
+    odd_start(scene, &pair)?;
     // The host's own address is not the region's.
     let host = verbs_api::RemoteAddr {
         addr: far.buffer.addr() + 4096,

@@ -1,12 +1,16 @@
 //! Automatic path migration: an alternate path, armed by both ends, taken by one and followed by the other.
 
-use verbs_api::{AltPath, EventKind, MigState, Mtu, QpAttr, QpState, QpType, QueuePair};
+use roce_wire::{Aeth, Bth, Headers, Msn, Opcode, Psn, Qpn, Syndrome};
+use verbs_api::{
+    AltPath, AsyncEvent, EventKind, EventSource, MigState, Mtu, QpAttr, QpState, QpType, QueuePair, WcStatus,
+};
 
+use super::played::{SHORT, setup};
 use crate::case::Case;
 use crate::outcome::{CaseResult, Failure};
-use crate::pair::{Node, Pair, Setup};
+use crate::pair::{Node, Pair, Setup, full_access, pattern, same_bytes, write};
 use crate::scene::Scene;
-use crate::testbed::{Need, Side, Testbed};
+use crate::testbed::{Fate, Need, Side, Testbed};
 use crate::{check, same};
 
 const NEEDS: &[Need] = &[Need::PathMigration];
@@ -51,6 +55,22 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
         )
         .needing(NEEDS)
         .of_priority(2),
+        Case::faults(
+            "M5",
+            "a queue pair whose path fails goes on by its alternate one, with all its retries",
+            &["APM-4"],
+            path_fails,
+        )
+        .needing(&[Need::PathMigration, Need::Network])
+        .of_priority(2),
+        Case::raw_peer(
+            "M6",
+            "a peer that migrates where it must not is told of once",
+            &["APM-5"],
+            unwanted,
+        )
+        .needing(&[Need::PathMigration, Need::Network])
+        .of_priority(2),
     ]
 }
 
@@ -69,15 +89,23 @@ fn prepared<B: Testbed>(scene: &Scene<B>, qp_type: QpType) -> Result<Pair<B::P>,
         mtu: Mtu::Mtu256,
         ..Setup::of(qp_type)
     };
-    let pair = scene.unconnected(&setup)?;
+    prepared_as(scene, &setup, 15)
+}
+
+/// The same with this setup, and this time-out of the alternate paths.
+fn prepared_as<B: Testbed>(scene: &Scene<B>, setup: &Setup, timeout: u8) -> Result<Pair<B::P>, Failure> {
+    let pair = scene.unconnected(setup)?;
     for side in Side::BOTH {
         let (own, peer) = (pair.node(side), pair.node(side.peer()));
-        own.init(&setup)?;
+        own.init(setup)?;
         own.qp.modify(&QpAttr {
-            alt_path: Some(alternate(own, peer)),
+            alt_path: Some(AltPath {
+                timeout,
+                ..alternate(own, peer)
+            }),
             ..setup.to_rtr(&own.endpoint, &peer.endpoint)
         })?;
-        own.rts(&setup)?;
+        own.rts(setup)?;
     }
     Ok(pair)
 }
@@ -186,6 +214,107 @@ fn twice<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     Ok(())
 }
 
+fn path_fails<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    const RETRIES: u8 = 2;
+    let setup = Setup {
+        timeout: scene.timeout(10),
+        retry_cnt: RETRIES,
+        ..Setup::default()
+    };
+    let pair = prepared_as(scene, &setup, setup.timeout)?;
+    arm(scene, &pair)?;
+    // The path in use carries nothing from the left, and the other one is bad at first.
+    scene.network().set_rule(Box::new(|packet| {
+        let bth = &packet.headers.bth;
+        let is_lost = !bth.migrated || packet.transmission <= 2 * u32::from(RETRIES) + 1;
+        if packet.from == Side::Left && is_lost {
+            Fate::Drop
+        } else {
+            Fate::Deliver
+        }
+    }));
+    scene.network().take_trace();
+    let (own, far) = (
+        pair.left.region(64, full_access())?,
+        pair.right.region(64, full_access())?,
+    );
+    own.scribble(3);
+    pair.left.send(1, write(far.remote(0)), &[own.whole()])?;
+    scene.ends_with(&pair.left.send_cq, 1, WcStatus::Success)?;
+    same_bytes("what was written", &far.buffer.to_vec(0..64), &pattern(3, 64))?;
+    let sent = scene.network().take_trace();
+    let by = |migrated: bool| {
+        let own = sent.iter().filter(|packet| packet.from == Side::Left);
+        own.filter(|packet| packet.headers.bth.migrated == migrated)
+            .count()
+    };
+    same!(
+        (by(false), by(true)),
+        (usize::from(RETRIES) + 1, usize::from(RETRIES) + 1),
+        "transmissions by the first path and by the other one with a retry count of {RETRIES}"
+    );
+    scene.qp_event(Side::Left, pair.left.endpoint.qpn, EventKind::PathMig)?;
+    scene.qp_event(Side::Right, pair.right.endpoint.qpn, EventKind::PathMig)?;
+    for side in Side::BOTH {
+        is(pair.node(side), MigState::Migrated)?;
+    }
+    scene.network().clear_rule();
+    scene.still_works(&pair)
+}
+
+/// How often the queue pair of the left end has complained since the last call.
+fn complaints<B: Testbed>(scene: &mut Scene<B>, qpn: u32) -> Result<usize, Failure> {
+    scene.rest(SHORT);
+    let events = scene.other_events(Side::Left)?;
+    let own = AsyncEvent {
+        kind: EventKind::PathMigErr,
+        source: EventSource::Qp(qpn),
+    };
+    Ok(events.into_iter().filter(|event| *event == own).count())
+}
+
+fn unwanted<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let setup = setup();
+    let pair = scene.unconnected(&setup)?;
+    for side in Side::BOTH {
+        let (own, peer) = (pair.node(side), pair.node(side.peer()));
+        // The left end's alternate path leads to itself: not there, where the right end migrates to.
+        let alternate_peer = if side == Side::Left { own } else { peer };
+        own.init(&setup)?;
+        own.qp.modify(&QpAttr {
+            alt_path: Some(alternate(own, alternate_peer)),
+            ..setup.to_rtr(&own.endpoint, &peer.endpoint)
+        })?;
+        own.rts(&setup)?;
+    }
+    let qpn = pair.left.endpoint.qpn;
+    scene.still_works(&pair)?;
+    for round in 0..2 {
+        arm(scene, &pair).map_err(|e| e.during(format!("round {round}")))?;
+        same!(complaints(scene, qpn)?, 0, "complaints before anybody migrated");
+        let dest = Qpn::new(qpn).ok_or_else(|| Failure::new("queue pair numbers have 24 bits"))?;
+        // An old acknowledgement, of no other consequence.
+        let psn = Psn::new(pair.setup.psn[0]);
+        let mut headers = Headers::new(Bth::new(Opcode::RC_ACKNOWLEDGE, dest, psn));
+        headers.bth.migrated = true;
+        headers.aeth = Some(Aeth {
+            syndrome: Syndrome::ACK,
+            msn: Msn::new(0),
+        });
+        for _ in 0..3 {
+            scene.network().inject(Side::Left, &headers, &[]);
+        }
+        same!(
+            complaints(scene, qpn)?,
+            1,
+            "complaints about three packets by a path that is not the alternate one"
+        );
+        is(&pair.left, MigState::Armed)?;
+        scene.still_works(&pair)?;
+    }
+    Ok(())
+}
+
 fn refused<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let without = scene.pair(&Setup::default())?;
     check!(
@@ -199,5 +328,20 @@ fn refused<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         "software set a path to ARMED, which only the peer's packets may"
     );
     is(&with.left, MigState::Migrated)?;
+    let nowhere = AltPath {
+        pkey_index: 1,
+        ..alternate(&with.left, &with.right)
+    };
+    check!(
+        with.left
+            .qp
+            .modify(&QpAttr {
+                state: Some(QpState::Rts),
+                alt_path: Some(nowhere),
+                ..QpAttr::default()
+            })
+            .is_err(),
+        "an alternate path in a partition that is not there was loaded"
+    );
     scene.still_works(&with)
 }

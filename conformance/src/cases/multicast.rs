@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use verbs_api::{ErrorKind, Gid, Object, Provider, QpState, QueuePair, WcStatus};
+use verbs_api::{Context as _, ErrorKind, Gid, Object, Provider, QpState, QueuePair, WcStatus};
 
 use crate::case::Case;
 use crate::outcome::{CaseResult, Failure};
@@ -63,6 +63,14 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
         )
         .needing(NEEDS)
         .of_priority(2),
+        Case::verbs(
+            "B10-GROUPS",
+            "as many groups, and members of one, as the device says can be, and no more",
+            &["DEV-3", "MCAST-2"],
+            full,
+        )
+        .needing(NEEDS)
+        .of_priority(3),
         Case::verbs(
             "C22",
             "a queue pair in a group cannot be destroyed",
@@ -308,5 +316,76 @@ fn destroy_attached<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     };
     qp.detach_mcast(group, 0)?;
     qp.destroy()?;
+    Ok(())
+}
+
+/// Attaching is refused: ENOMEM or EINVAL.
+fn is_refused<P: Provider>(node: &Node<P>, group: Gid, what: &str) -> CaseResult {
+    match node.qp.attach_mcast(group, 0) {
+        Ok(()) => Err(Failure::new(format!("{what} was attached"))),
+        Err(error) => {
+            check!(
+                matches!(error.kind(), ErrorKind::NoMemory | ErrorKind::Invalid),
+                "error of {what}: {error} (errno {})",
+                error.errno()
+            );
+            Ok(())
+        }
+    }
+}
+
+fn full<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    /// Groups and members up to this many are tried out.
+    const TRIED_UP_TO: u32 = 512;
+    let setup = Setup {
+        family: Family::Usual,
+        ..Setup::datagrams()
+    };
+    let device = scene.context(Side::Left).query_device()?;
+    let first = scene.node(Side::Left, &setup)?;
+    first.connect(&setup, &first.endpoint)?;
+    let numbered = |n: u32| match first.endpoint.gid.gid.ip() {
+        IpAddr::V4(_) => Gid::from(Ipv4Addr::new(239, 201, (n >> 8) as u8, n as u8)),
+        IpAddr::V6(_) => Gid::from(IpAddr::V6(Ipv6Addr::new(
+            0xff14, 0, 0, 0, 0, 0x4791, 0xc9, n as u16,
+        ))),
+    };
+    if device.max_mcast_grp <= TRIED_UP_TO {
+        for n in 0..device.max_mcast_grp {
+            first.qp.attach_mcast(numbered(n), 0)?;
+        }
+        let beyond = numbered(device.max_mcast_grp);
+        is_refused(
+            &first,
+            beyond,
+            "a queue pair in one group more than the device has",
+        )?;
+        first.qp.detach_mcast(numbered(3), 0)?;
+        first.qp.attach_mcast(beyond, 0)?;
+        first.qp.detach_mcast(beyond, 0)?;
+        for n in (0..device.max_mcast_grp).filter(|n| *n != 3) {
+            first.qp.detach_mcast(numbered(n), 0)?;
+        }
+    }
+    if device.max_mcast_qp_attach <= TRIED_UP_TO {
+        let group = numbered(7);
+        let mut members = Vec::new();
+        for _ in 0..device.max_mcast_qp_attach {
+            let node = scene.node(Side::Left, &setup)?;
+            node.qp.attach_mcast(group, 0)?;
+            members.push(node);
+        }
+        is_refused(&first, group, "a member more than a group has")?;
+        // Who is in it already stays.
+        members[0].qp.attach_mcast(group, 0)?;
+        members[1].qp.detach_mcast(group, 0)?;
+        first.qp.attach_mcast(group, 0)?;
+        first.qp.detach_mcast(group, 0)?;
+        for (n, node) in members.iter().enumerate() {
+            if n != 1 {
+                node.qp.detach_mcast(group, 0)?;
+            }
+        }
+    }
     Ok(())
 }

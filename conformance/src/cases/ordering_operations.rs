@@ -233,6 +233,20 @@ fn bad_flush<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
             .map_err(|e| e.during(what))?;
         pair.left.is_in(QpState::Err)?;
     }
+    // A whole region, of which no part is named.
+    for (what, access, key_change) in [
+        ("a whole region without the right", full_access(), 0),
+        ("a whole region by another's key", both, 1 << 8),
+    ] {
+        let pair = scene.pair(&flush_setup())?;
+        let far = pair.right.region(64, access)?;
+        let mut remote = far.remote(0);
+        remote.rkey.0 ^= key_change;
+        pair.left.send(1, flush_of(remote, 8, GLOBAL, true), &[])?;
+        scene
+            .ends_with(&pair.left.send_cq, 1, WcStatus::RemAccessErr)
+            .map_err(|e| e.during(what))?;
+    }
     flush_to_persistence(scene)?;
     let pair = scene.pair(&flush_setup())?;
     let far = pair.right.region(64, both)?;

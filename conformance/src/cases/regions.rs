@@ -1,8 +1,8 @@
 //! Regions of other kinds: zero-based, null, device memory.
 
 use verbs_api::{
-    Access, Buffer, Context as _, DeviceMemory, ErrorKind, MemoryRegion, Object, ProtectionDomain, Provider,
-    QpState, RemoteAddr, SendOp, Sge, WcStatus,
+    Access, Advice, Buffer, Context as _, ErrorKind, MemoryRegion, Object, ProtectionDomain, Provider,
+    QpState, RemoteAddr, Sge, WcStatus,
 };
 
 use super::windows::connect_to;
@@ -41,20 +41,28 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
         .needing(&[Need::NullMr])
         .of_priority(2),
         Case::verbs(
-            "H0-DM",
-            "device memory is written, read and reached from the peer",
-            &["DM-1"],
-            device_memory,
+            "H0-ODP",
+            "memory on demand is reached like any other, and takes advice",
+            &["MR-9"],
+            on_demand,
         )
-        .needing(&[Need::DeviceMemory])
+        .needing(&[Need::OnDemand])
+        .of_priority(3),
+        Case::verbs(
+            "H0-KEYS",
+            "the keys of some regions tell nothing of those of others",
+            &["MR-8"],
+            unrelated_keys,
+        )
+        .needing(&[Need::SecretKeys])
         .of_priority(2),
         Case::verbs(
-            "H0-DM-BAD",
-            "device memory ends where it ends, and stays while a region stands on it",
-            &["DM-2"],
-            device_memory_bounds,
+            "H0-KEYS-OLD",
+            "a key that was given up is not given to another region soon",
+            &["MR-8"],
+            old_keys,
         )
-        .needing(&[Need::DeviceMemory])
+        .needing(&[Need::SecretKeys])
         .of_priority(2),
         Case::verbs(
             "E31",
@@ -180,108 +188,6 @@ fn null_region<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     Ok(())
 }
 
-fn device_memory<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let pair = scene.pair(&Setup::default())?;
-    let dm = scene.context(Side::Right).alloc_dm(4096, 3)?;
-    let mut bytes = [1; 16];
-    dm.read(4080, &mut bytes)?;
-    same!(bytes, [0; 16], "fresh device memory");
-    dm.write(100, &pattern(1, 500))?;
-    let access = full_access() | Access::ZERO_BASED;
-    let mr = pair.right.pd.reg_dm_mr(&dm, 64, 1024, access)?;
-    let remote = |offset: u64| RemoteAddr {
-        addr: offset,
-        rkey: mr.rkey(),
-    };
-    let own = pair.left.region(500, full_access())?;
-    pair.left.send(1, read(remote(36)), &[own.whole()])?;
-    scene.ends_with(&pair.left.send_cq, 1, WcStatus::Success)?;
-    same_bytes(
-        "device memory READ by the peer",
-        &own.buffer.to_vec(0..500),
-        &pattern(1, 500),
-    )?;
-    own.scribble(2);
-    pair.left.send(2, write(remote(524)), &[own.whole()])?;
-    scene.ends_with(&pair.left.send_cq, 2, WcStatus::Success)?;
-    let mut bytes = vec![0; 500];
-    dm.read(588, &mut bytes)?;
-    same_bytes("device memory written by the peer", &bytes, &pattern(2, 500))?;
-    if scene.bed.has(Need::Atomics) {
-        dm.write(64, &7u64.to_ne_bytes())?;
-        let op = SendOp::FetchAdd {
-            remote: remote(0),
-            add: 3,
-        };
-        pair.left.send(3, op, &[own.sge(0..8)])?;
-        scene.ends_with(&pair.left.send_cq, 3, WcStatus::Success)?;
-        let mut word = [0; 8];
-        dm.read(64, &mut word)?;
-        same!(
-            (own.buffer.load_u64(0), u64::from_ne_bytes(word)),
-            (7, 10),
-            "old and new value of an atomic in device memory"
-        );
-    }
-    // And sent from here.
-    let entry = Sge {
-        addr: 36,
-        length: 500,
-        lkey: mr.lkey(),
-    };
-    pair.left.recv(4, &[own.whole()])?;
-    pair.right.send(5, send(), &[entry])?;
-    scene.ends_with(&pair.right.send_cq, 5, WcStatus::Success)?;
-    scene.ends_with(&pair.left.recv_cq, 4, WcStatus::Success)?;
-    same_bytes(
-        "device memory that was sent",
-        &own.buffer.to_vec(0..400),
-        &pattern(1, 500)[..400],
-    )?;
-    pair.left.send(6, write(remote(1020)), &[own.sge(0..5)])?;
-    scene.ends_with(&pair.left.send_cq, 6, WcStatus::RemAccessErr)?;
-    Ok(())
-}
-
-fn device_memory_bounds<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
-    let node = scene.node(Side::Left, &Setup::default())?;
-    let context = scene.context(Side::Left);
-    let dm = context.alloc_dm(256, 0)?;
-    let mut two = [0; 2];
-    check!(
-        dm.read(255, &mut two).is_err(),
-        "two bytes were read from the last one on"
-    );
-    check!(
-        dm.write(255, &two).is_err(),
-        "two bytes were written from the last one on"
-    );
-    check!(
-        dm.write(u64::MAX, &two).is_err(),
-        "bytes were written at the end of all numbers"
-    );
-    let access = full_access() | Access::ZERO_BASED;
-    check!(
-        node.pd.reg_dm_mr(&dm, 1, 256, access).is_err(),
-        "a region beyond the device memory was registered"
-    );
-    check!(
-        context.alloc_dm(0, 0).is_err(),
-        "device memory of no byte was allocated"
-    );
-    let mr = node.pd.reg_dm_mr(&dm, 0, 256, access)?;
-    let dm = match dm.destroy() {
-        Ok(()) => return Err(Failure::new("device memory with a region was freed")),
-        Err(refused) => {
-            same!(refused.error.kind(), ErrorKind::Busy, "error ({})", refused.error);
-            refused.object
-        }
-    };
-    mr.destroy()?;
-    dm.destroy()?;
-    Ok(())
-}
-
 fn deregistered_meanwhile<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     // The READ waits behind the peer, which is not ready yet.
     let setup = Setup::default();
@@ -300,5 +206,130 @@ fn deregistered_meanwhile<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         "memory that was deregistered",
         &buffer.to_vec(0..4096),
         &[0; 4096],
+    )
+}
+
+fn unrelated_keys<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    const COUNT: usize = 512;
+    let pd = scene.context(Side::Left).alloc_pd()?;
+    let regions = (0..COUNT)
+        .map(|_| Region::<B::P>::new(&pd, Buffer::new(8), full_access()))
+        .collect::<Result<Vec<_>, _>>()?;
+    // The lowest byte is the tag.
+    let keys: Vec<u32> = regions.iter().map(|region| region.mr.rkey().0 >> 8).collect();
+    let distinct = |numbers: &mut Vec<u32>| {
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.len()
+    };
+    same!(
+        distinct(&mut keys.clone()),
+        COUNT,
+        "different keys of so many regions"
+    );
+    let steps = |step: fn(u32, u32) -> u32| {
+        let mut steps: Vec<u32> = keys.windows(2).map(|pair| step(pair[0], pair[1])).collect();
+        distinct(&mut steps)
+    };
+    // 511 draws out of 2^24 hardly meet.
+    for (what, count) in [
+        ("differences", steps(|a, b| b.wrapping_sub(a))),
+        ("different bits", steps(|a, b| a ^ b)),
+    ] {
+        check!(
+            count + 3 >= COUNT - 1,
+            "the {what} of {COUNT} keys in a row are {count} different numbers"
+        );
+    }
+    for bit in 0..24 {
+        let set = keys.iter().filter(|key| *key >> bit & 1 == 1).count();
+        let changes = keys
+            .windows(2)
+            .filter(|pair| (pair[0] ^ pair[1]) >> bit & 1 == 1)
+            .count();
+        // Six standard deviations.
+        for (what, count) in [("is set", set), ("changes", changes)] {
+            check!(
+                count.abs_diff(COUNT / 2) < 68,
+                "bit {bit} of the key {what} in {count} of {COUNT} regions"
+            );
+        }
+    }
+    Ok(())
+}
+
+fn old_keys<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    const COUNT: usize = 5000;
+    let pd = scene.context(Side::Left).alloc_pd()?;
+    let mut keys = std::collections::BTreeSet::new();
+    let _stays = Region::<B::P>::new(&pd, Buffer::new(8), full_access())?;
+    let buffer = Buffer::new(8);
+    for n in 0..COUNT {
+        let mr = pd.reg_mr(&buffer, full_access())?;
+        check!(
+            keys.insert(mr.rkey().0),
+            "region {n} has the key of one before it"
+        );
+        mr.destroy()?;
+    }
+    Ok(())
+}
+
+fn on_demand<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let pair = scene.pair(&Setup::default())?;
+    let far = pair.right.region(10_000, full_access() | Access::ON_DEMAND)?;
+    let own = pair.left.region(10_000, full_access())?;
+    own.scribble(1);
+    let pd = &pair.right.pd;
+    let part = |offset: usize, length: u32| Sge {
+        addr: far.buffer.addr() + offset as u64,
+        length,
+        lkey: far.mr.lkey(),
+    };
+    for advice in [Advice::Prefetch, Advice::PrefetchWrite, Advice::PrefetchNoFault] {
+        for sge in [part(0, 10_000), part(9_999, 1), part(100, 0)] {
+            pd.advise_mr(advice, &[sge])
+                .map_err(|error| Failure::new(format!("{advice:?} about {sge:?}: {error}")))?;
+        }
+        for (what, sge, kind) in [
+            ("one byte too many", part(1, 10_000), ErrorKind::Fault),
+            (
+                "a key that opens nothing",
+                Sge {
+                    lkey: verbs_api::LKey(far.mr.lkey().0 ^ 0x100),
+                    ..part(0, 8)
+                },
+                ErrorKind::Fault,
+            ),
+        ] {
+            same!(
+                pd.advise_mr(advice, &[sge]).err().map(|error| error.kind()),
+                Some(kind),
+                "error of {advice:?} with {what}"
+            );
+        }
+    }
+    let pinned = pair.right.region(64, full_access())?;
+    same!(
+        pd.advise_mr(Advice::Prefetch, &[pinned.whole()])
+            .err()
+            .map(|error| error.kind()),
+        Some(ErrorKind::Invalid),
+        "error of advice about memory that is not on demand"
+    );
+    let fixed = Region::<B::P>::new(pd, Buffer::new(64), Access::ON_DEMAND)?;
+    // Through the C interface advice may come to nothing in silence: it is advice.
+    let answer = pd.advise_mr(Advice::PrefetchWrite, &[fixed.whole()]);
+    let answer = answer.err().map(|error| error.kind());
+    check!(
+        answer == Some(ErrorKind::Fault) || answer.is_none() && !scene.bed.has(Need::Counters),
+        "error of advice to write what may not be written: {answer:?}"
+    );
+    pair.left.send(1, write(far.remote(0)), &[own.whole()])?;
+    scene.ends_with(&pair.left.send_cq, 1, WcStatus::Success)?;
+    same_bytes(
+        "what was written",
+        &far.buffer.to_vec(0..10_000),
+        &pattern(1, 10_000),
     )
 }

@@ -1,8 +1,8 @@
 //! Memory windows of type 2: bound and invalidated in the order of the send queue, open to one queue pair.
 
 use verbs_api::{
-    Access, ErrorKind, MemoryWindow, MwType, ProtectionDomain, Provider, QpState, QueuePair, RKey, SendOp,
-    SendWr, WcOpcode, WcStatus,
+    Access, ErrorKind, MemoryWindow, MwType, ProtectionDomain, Provider, QpState, QpType, QueuePair, RKey,
+    SendOp, SendWr, WcOpcode, WcStatus,
 };
 
 use super::windows::{bad_bind_attempts, bindable, part, rights, through};
@@ -33,6 +33,14 @@ pub fn cases<B: Testbed>() -> Vec<Case<B>> {
             one_queue_pair,
         )
         .needing(NEEDS),
+        Case::verbs(
+            "H8-UC",
+            "over UC a window of type 2 is bound, used, invalidated and bound again",
+            &["MW-1", "MW-6", "INV-2"],
+            over_uc,
+        )
+        .needing(&[Need::MwType2, Need::Uc])
+        .of_priority(2),
         Case::verbs(
             "H8-TWICE",
             "binding a bound window of type 2 again fails",
@@ -216,6 +224,33 @@ fn one_queue_pair<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
         "WRITE beyond the end of the window"
     );
     Ok(())
+}
+
+fn over_uc<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
+    let pair = scene.pair(&Setup::of(QpType::Uc))?;
+    let far = pair.right.region(64, bindable())?;
+    let mw = pair.right.pd.alloc_mw(MwType::Type2)?;
+    for text in [b"first", b"again"] {
+        let rkey = bind(scene, &pair, &mw, &far, 0..64, rights())?;
+        pair.left.send_inline(1, write(far.remote_with(8, rkey)), text)?;
+        scene.ends_with(&pair.left.send_cq, 1, WcStatus::Success)?;
+        scene.until("what was written", |_| {
+            Ok((far.buffer.to_vec(8..13) == text).then_some(()))
+        })?;
+        pair.right.send(801, SendOp::LocalInvalidate { rkey }, &[])?;
+        let wc = scene.ends_with(&pair.right.send_cq, 801, WcStatus::Success)?;
+        same!(wc.opcode, WcOpcode::LocalInv, "opcode of an invalidation");
+    }
+    // What is bound twice ends the send queue, and the other half goes on.
+    bind(scene, &pair, &mw, &far, 0..64, rights())?;
+    let op = SendOp::BindMw {
+        mw: &mw,
+        rkey: next_key(mw.rkey()),
+        bind: part(&far, 0..32, rights()),
+    };
+    pair.right.send(802, op, &[])?;
+    scene.ends_with(&pair.right.send_cq, 802, WcStatus::MwBindErr)?;
+    pair.right.is_in(QpState::Sqe)
 }
 
 fn bound_twice<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {

@@ -39,7 +39,9 @@ pub(super) fn write(rows: &[Row], summary: &Summary, out: &mut dyn Write) -> io:
 }
 
 fn seconds<'a>(rows: impl Iterator<Item = &'a Row>) -> f64 {
-    rows.map(|row| row.elapsed.as_secs_f64()).sum()
+    // Of no numbers the sum is -0.
+    rows.map(|row| row.elapsed.as_secs_f64())
+        .fold(0.0, |sum, seconds| sum + seconds)
 }
 
 fn test_case(row: &Row, out: &mut dyn Write) -> io::Result<()> {
@@ -78,7 +80,17 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::escaped;
+    use super::*;
+
+    /// Of no rows it was "-0.000".
+    #[test]
+    fn no_case_takes_no_time() {
+        assert_eq!(format!("{:.3}", seconds([].iter())), "0.000");
+        let mut out = Vec::new();
+        write(&[], &Summary::default(), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("time=\"0.000\""), "{text}");
+    }
 
     #[test]
     fn text_is_escaped_for_attributes() {

@@ -11,6 +11,8 @@ use clap::Args;
 use roce_analyze::{Ending, Options, Report, Survey};
 use roce_wire::pcap::{ReadError, Reader, Record};
 
+use crate::output;
+
 /// Check a capture (pcap or pcapng) against the protocol: both ends of each connection, with latencies
 #[derive(Args, Debug)]
 pub struct Analyze {
@@ -24,7 +26,7 @@ pub struct Analyze {
     at: Vec<IpAddr>,
 }
 
-/// The exit status when there is no capture, or no RoCEv2 packet in it.
+/// The exit status when there is no capture, no RoCEv2 packet in it, or no way to print the report.
 const NOTHING_THERE: u8 = 2;
 
 impl Analyze {
@@ -37,7 +39,7 @@ impl Analyze {
                 return Ok(ExitCode::from(NOTHING_THERE));
             }
         };
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = BufWriter::new(output::standard());
         let written = if self.json {
             serde_json::to_writer_pretty(&mut out, &report)
                 .map_err(io::Error::from)
@@ -45,10 +47,9 @@ impl Analyze {
         } else {
             write!(out, "{report}")
         };
-        match written.and_then(|()| out.flush()) {
-            // A reader that has gone (`| head`) is no error of ours.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
-            _ => {}
+        if let Err(error) = output::unless_unread(written.and_then(|()| out.flush())) {
+            let _ = writeln!(io::stderr(), "softroce: {}", crate::message(&error));
+            return Ok(ExitCode::from(NOTHING_THERE));
         }
         if report.roce == 0 {
             eprintln!("softroce: {} has no RoCEv2 packet", self.file.display());

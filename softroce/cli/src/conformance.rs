@@ -1,15 +1,15 @@
 //! `softroce conformance`: the suite, on one bed or on all.
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 use conformance::beds::{self, BedKind};
 use conformance::{Format, Mode, RunOptions};
 
+use crate::output;
 use crate::progress::Progress;
 
 mod library;
@@ -31,7 +31,7 @@ pub struct Conformance {
     #[arg(long, value_name = "MODE")]
     mode: Vec<Mode>,
     /// Print the cases and run none
-    #[arg(long)]
+    #[arg(long, conflicts_with = "capture")]
     list: bool,
     /// How to report: pretty, catalogue, json, junit or html
     #[arg(long, default_value = "pretty")]
@@ -42,16 +42,22 @@ pub struct Conformance {
     /// Write the packets of all cases to a pcapng file
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// Everything random on the simulator follows from it
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    /// Everything random on the simulator, and losses by chance on real sockets, follow from it [default: 1]
+    #[arg(long)]
+    seed: Option<u64>,
 }
 
+const SEED: u64 = 1;
+/// Beds that have the packets in any case, and go by a seed.
+const WITH_PACKETS: &[BedKind] = &[BedKind::Sim, BedKind::Udp];
 /// The exit status when there was no case to run or to list.
 const NOTHING_RAN: u8 = 2;
 
 impl Conformance {
     /// Run it. The status is 0 when nothing failed, 1 when something did, 2 when nothing ran or was listed.
+    ///
+    /// # Errors
+    /// Wrong use, or a report that cannot be written: there is no verdict.
     pub fn run(self) -> Result<ExitCode> {
         match self.report() {
             // A reader that has gone (`| head`) is no error of ours.
@@ -66,7 +72,7 @@ impl Conformance {
             modes: self.mode,
             format: self.format,
             capture: self.capture,
-            seed: self.seed,
+            seed: self.seed.unwrap_or(SEED),
             native: self.library.native()?,
             ..RunOptions::default()
         };
@@ -74,6 +80,13 @@ impl Conformance {
             options.beds = self.bed;
         } else if let Some(beds) = self.library.beds() {
             options.beds = beds;
+        }
+        self.library.check(&options.beds)?;
+        if self.seed.is_some() {
+            library::expect_use("--seed", &options.beds, WITH_PACKETS)?;
+        }
+        if options.capture.is_some() && options.native.wire.is_none() {
+            library::expect_use("--capture without --wire", &options.beds, WITH_PACKETS)?;
         }
         if options.beds.contains(&BedKind::DropIn) {
             options.native.library = Some(library::drop_in()?);
@@ -85,10 +98,8 @@ impl Conformance {
             }
         }
         let out: Box<dyn io::Write> = match &self.output {
-            None => Box::new(io::stdout().lock()),
-            Some(path) => {
-                Box::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?)
-            }
+            None => Box::new(output::standard()),
+            Some(path) => Box::new(output::file(path)?),
         };
         let mut out = BufWriter::new(out);
         if self.list {

@@ -12,6 +12,8 @@ use roce_wire::icrc::Verdict;
 use roce_wire::pcap::{LinkType, Reader, Record};
 use serde_json::json;
 
+use crate::output;
+
 /// Print a capture (pcap or pcapng) one line a packet, with the verdict on each ICRC
 #[derive(Args, Debug)]
 pub struct Decode {
@@ -38,7 +40,7 @@ impl Decode {
         let shown = self.file.display().to_string();
         let file = File::open(&self.file).with_context(|| format!("cannot open {shown}"))?;
         let mut reader = Reader::new(BufReader::new(file)).with_context(|| format!("cannot read {shown}"))?;
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = BufWriter::new(output::standard());
         let mut totals = Totals::default();
         let end = loop {
             let record = match reader.next_record() {
@@ -47,20 +49,15 @@ impl Decode {
                 Err(error) => break Err(error),
             };
             let written = totals.count_and_print(&record, self.json, &mut out);
-            if let Err(error) = written {
-                // A closed pipe (`| head`) is no error of ours.
-                let closed = error.kind() == io::ErrorKind::BrokenPipe;
-                return if closed {
-                    Ok(ExitCode::SUCCESS)
-                } else {
-                    Err(error.into())
-                };
+            if written.is_err() {
+                return output::unless_unread(written).map(|()| ExitCode::SUCCESS);
             }
         };
-        if !self.json {
-            writeln!(out, "{totals}")?;
-        }
-        out.flush()?;
+        let summed_up = match self.json {
+            true => Ok(()),
+            false => writeln!(out, "{totals}"),
+        };
+        output::unless_unread(summed_up.and_then(|()| out.flush()))?;
         end.with_context(|| format!("{shown}, after {} packets", totals.packets))?;
         Ok(ExitCode::SUCCESS)
     }

@@ -27,7 +27,11 @@ const WRONG_SCRIPT: u8 = 2;
 #[derive(Args, Debug)]
 pub struct Drill {
     /// Scripts, or folders of *.drill files
-    #[arg(value_name = "FILE", required_unless_present = "serve")]
+    #[arg(
+        value_name = "FILE",
+        required_unless_present = "serve",
+        conflicts_with = "serve"
+    )]
     scripts: Vec<PathBuf>,
     /// Against the embedded engine in virtual time; so it is without --target too
     #[arg(long, conflicts_with_all = ["target", "serve"])]
@@ -36,17 +40,17 @@ pub struct Drill {
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with = "serve")]
     target: Option<String>,
     /// With --target: the address of the played end. Nothing else on this host may use it for RDMA
-    #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::new(127, 77, 7, 7)))]
+    #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::new(127, 77, 7, 7)), requires = "target")]
     from: IpAddr,
     /// Serve this host's softroce device to scripts that run elsewhere, until interrupted (127.0.0.1 and TCP port 18790
     /// when left out). Whoever reaches the address may run scripts on it
     #[arg(long, value_name = "ADDRESS[:PORT]", num_args = 0..=1, default_missing_value = "127.0.0.1")]
     serve: Option<String>,
     /// With --serve: serve so many scripts, then end
-    #[arg(long, value_name = "N", requires = "serve")]
+    #[arg(long, value_name = "N", requires = "serve", value_parser = clap::value_parser!(u64).range(1..))]
     scripts_served: Option<u64>,
     /// With --serve: serve this device of libibverbs instead, such as rxe0 or mlx5_0
-    #[arg(long, value_name = "DEVICE", requires = "serve")]
+    #[arg(long, value_name = "DEVICE", requires = "serve", conflicts_with_all = ["device_address", "capture"])]
     libibverbs: Option<String>,
     /// With --libibverbs: which entry of the device's GID table; the first of RoCEv2 when left out
     #[arg(long, value_name = "N", requires = "libibverbs")]
@@ -54,16 +58,16 @@ pub struct Drill {
     #[command(flatten)]
     device: DeviceArgs,
     /// Print each line as it is done, with its time
-    #[arg(long, short)]
+    #[arg(long, short, conflicts_with = "serve")]
     verbose: bool,
     /// Print one JSON object
-    #[arg(long, conflicts_with = "verbose")]
+    #[arg(long, conflicts_with_all = ["verbose", "serve"])]
     json: bool,
     /// Write the packets of the last script to a pcapng file
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
     /// Everything random in virtual time follows from it
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, conflicts_with_all = ["target", "serve"])]
     seed: u64,
 }
 
@@ -100,6 +104,11 @@ impl Report {
 impl Drill {
     /// Run it. The status is 0 when every script ran as it says, 1 when one did not, 2 when one cannot be read.
     pub fn run(self) -> Result<ExitCode> {
+        if self.device.device_address.is_some() && self.serve.is_none() {
+            bail!(
+                "--device-address has no meaning without --serve: scripts run on the simulator, or on a --target"
+            );
+        }
         if let Some(address) = &self.serve {
             return self.serve(address);
         }
@@ -122,12 +131,7 @@ impl Drill {
             reports.push(report);
         }
         drop(progress);
-        let done = self.report(&reports);
-        // A reader that has gone (`| head`) is no error of ours.
-        match done {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-            done => done?,
-        }
+        output::unless_unread(self.report(&reports))?;
         Ok(ExitCode::from(status))
     }
 
@@ -201,7 +205,7 @@ impl Drill {
     }
 
     fn report(&self, reports: &[Report]) -> io::Result<()> {
-        let mut out = io::stdout().lock();
+        let mut out = output::standard();
         if self.json {
             serde_json::to_writer_pretty(&mut out, &serde_json::json!({ "scripts": reports }))?;
             return writeln!(out);
@@ -245,14 +249,17 @@ impl Drill {
     /// The port and index of the GID to use.
     fn gid_of(&self, context: &verbs_native::Context) -> Result<(u8, u32)> {
         let table = context.gid_table()?;
+        let routed = || table.iter().filter(|entry| entry.gid_type == GidType::RoceV2);
         let entry = match self.gid_index {
-            Some(index) => table.iter().find(|entry| entry.index == index),
-            None => table
+            Some(index) => table
                 .iter()
-                .find(|entry| entry.gid_type == GidType::RoceV2 && entry.gid.ip().is_ipv4()),
+                .find(|entry| entry.index == index)
+                .with_context(|| format!("the device has no GID at --gid-index {index}"))?,
+            None => routed()
+                .find(|entry| entry.gid.ip().is_ipv4())
+                .or_else(|| routed().next())
+                .context("the device has no GID of RoCEv2; has its interface an address?")?,
         };
-        let entry = entry.or(table.iter().find(|entry| entry.gid_type == GidType::RoceV2));
-        let entry = entry.context("the device has no GID of RoCEv2; has its interface an address?")?;
         Ok((entry.port, entry.index))
     }
 

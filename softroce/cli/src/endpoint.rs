@@ -16,7 +16,7 @@ use verbs_api::{
 
 use crate::control::Control;
 use attributes::{QKEY, address_vector, connection};
-pub use service::{Kind, Service, Transport, check_transport};
+pub use service::{Kind, Service, Transport, check_told, check_told_mtu, check_told_switch, check_transport};
 
 /// Sizes of an endpoint.
 #[derive(Clone, Copy, Debug)]

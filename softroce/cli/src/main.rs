@@ -54,7 +54,7 @@ enum Command {
     Sim(sim::Sim),
 }
 
-/// Exit status for wrong use, as of the command line.
+/// Exit status for wrong use, as of the command line; of commands whose status 1 is a verdict, for all other failures.
 const WRONG_USE: u8 = 2;
 /// Exit status for other failures that are no verdict.
 const FAILURE: u8 = 1;
@@ -69,6 +69,14 @@ fn message(error: &anyhow::Error) -> String {
         }
     }
     text
+}
+
+/// For commands whose status 1 is a verdict: an error is told, and is none.
+fn without_verdict(done: anyhow::Result<ExitCode>) -> ExitCode {
+    done.unwrap_or_else(|error| {
+        let _ = writeln!(io::stderr(), "softroce: {}", message(&error));
+        ExitCode::from(WRONG_USE)
+    })
 }
 
 fn main() -> ExitCode {
@@ -93,9 +101,9 @@ fn main() -> ExitCode {
         Command::Ladder(ladder) => ladder.run(),
         Command::Pingpong(pingpong) => pingpong.run().map(|()| ExitCode::SUCCESS),
         Command::Perf(perf) => perf.run().map(|()| ExitCode::SUCCESS),
-        Command::Conformance(conformance) => conformance.run(),
-        Command::Drill(drill) => drill.run(),
-        Command::Sim(sim) => sim.run(),
+        Command::Conformance(conformance) => Ok(without_verdict(conformance.run())),
+        Command::Drill(drill) => Ok(without_verdict(drill.run())),
+        Command::Sim(sim) => Ok(without_verdict(sim.run())),
     };
     done.unwrap_or_else(|error| {
         // Where nobody can be told, the status tells.

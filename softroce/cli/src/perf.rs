@@ -12,11 +12,14 @@ use serde::{Deserialize, Serialize};
 use crate::compare::Compare;
 use crate::control::Control;
 use crate::device::{self, DeviceArgs};
-use crate::endpoint::{Kind, Service, Transport, check_transport};
+use crate::endpoint::{
+    Kind, Service, Transport, check_told, check_told_mtu, check_told_switch, check_transport,
+};
 use crate::output;
 use crate::stats::Distribution;
 
-/// Measure latency or bandwidth between two processes (start one without HOST, then one with)
+/// Measure latency or bandwidth between two processes (start one without HOST, then one with, which decides; a server
+/// that was told otherwise refuses)
 #[derive(Args, Debug)]
 #[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 pub struct Perf {
@@ -70,9 +73,9 @@ struct Measure {
     /// Messages measured (on each queue pair) [default: 20000 for latency, 10000 for bandwidth]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     iters: Option<u32>,
-    /// Queue pairs (bandwidth)
-    #[arg(long, default_value_t = 1)]
-    qps: u32,
+    /// Queue pairs (bandwidth) [default: 1]
+    #[arg(long)]
+    qps: Option<u32>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096; the interface's when left out
     #[arg(long, value_parser = device::parse_mtu)]
     mtu: Option<usize>,
@@ -169,14 +172,12 @@ impl Measure {
         if size == 0 || size > SIZE_BYTES_MAX || (atomic && size != 8) {
             bail!("--size {size} is not measured: 1 to {SIZE_BYTES_MAX} bytes, 8 for atomics");
         }
-        if self.qps == 0 || self.qps > QPS_MAX {
-            bail!("--qps {} is outside 1 to {QPS_MAX}", self.qps);
+        let qps = self.qps.unwrap_or(1);
+        if qps == 0 || qps > QPS_MAX {
+            bail!("--qps {qps} is outside 1 to {QPS_MAX}");
         }
-        if metric == Metric::Lat && self.qps != 1 {
-            bail!(
-                "--qps {} is for bandwidth; latency is measured on one queue pair",
-                self.qps
-            );
+        if metric == Metric::Lat && qps != 1 {
+            bail!("--qps {qps} is for bandwidth; latency is measured on one queue pair");
         }
         if self.memory_poll && (operation, metric) != (Operation::Write, Metric::Lat) {
             bail!("--memory-poll is for WRITE latency: softroce perf write lat --memory-poll");
@@ -194,12 +195,30 @@ impl Measure {
             metric,
             size,
             iters: iters.max(1),
-            qps: self.qps,
+            qps,
             mtu: self.mtu.unwrap_or(0),
             events: self.events,
             memory_poll: self.memory_poll,
             completions: self.completions,
         })
+    }
+
+    /// The client decides: what this end was told must be the same.
+    fn check_told(&self, agreed: &Settings) -> Result<()> {
+        check_transport(self.transport, agreed.service)?;
+        check_told("--size", self.size, agreed.size)?;
+        check_told("--iters", self.iters, agreed.iters)?;
+        check_told("--qps", self.qps, agreed.qps)?;
+        check_told_mtu(self.mtu, agreed.mtu)?;
+        for (option, told, agreed) in [
+            ("--srq", self.srq, agreed.service.shared_receives),
+            ("--events", self.events, agreed.events),
+            ("--memory-poll", self.memory_poll, agreed.memory_poll),
+            ("--completions", self.completions, agreed.completions),
+        ] {
+            check_told_switch(option, told, agreed)?;
+        }
+        Ok(())
     }
 
     fn run(self) -> Result<()> {
@@ -227,7 +246,7 @@ impl Measure {
                 own.metric
             );
         }
-        check_transport(self.transport, settings.service)?;
+        self.check_told(&settings)?;
         check_offered(settings.service.transport, settings.operation)?;
         if settings.size > SIZE_BYTES_MAX || settings.qps > QPS_MAX || settings.size == 0 || settings.qps == 0
         {

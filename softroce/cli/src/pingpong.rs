@@ -10,11 +10,11 @@ use verbs_api::{Buffer, Provider, Wc, WcOpcode};
 
 use crate::control::Control;
 use crate::device::{self, DeviceArgs};
-use crate::endpoint::{Endpoint, Kind, Service, Sizes, Waiting, check_transport};
+use crate::endpoint::{Endpoint, Kind, Service, Sizes, Waiting, check_told, check_told_mtu, check_transport};
 use crate::output;
 
 /// Send a message back and forth between two processes (start one without HOST, then one with, whose service,
-/// size, MTU and number count)
+/// size, MTU and number count; a server that was told otherwise refuses)
 #[derive(Args, Debug)]
 pub struct Pingpong {
     /// The server to connect to; without it this process is the server
@@ -22,12 +22,12 @@ pub struct Pingpong {
     /// The service of the queue pairs (rc when left out; a server goes by its client)
     #[arg(long)]
     transport: Option<Kind>,
-    /// Bytes a message
-    #[arg(long, default_value_t = 4096)]
-    size: u32,
-    /// Round trips
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
-    iters: u32,
+    /// Bytes a message [default: 4096]
+    #[arg(long)]
+    size: Option<u32>,
+    /// Round trips [default: 1000]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    iters: Option<u32>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096; the interface's when left out
     #[arg(long, value_parser = device::parse_mtu)]
     mtu: Option<usize>,
@@ -68,15 +68,16 @@ const RECV_ID: u64 = 2;
 impl Pingpong {
     /// Run one end.
     pub fn run(self) -> Result<()> {
-        if self.size > SIZE_BYTES_MAX {
-            bail!("--size {} is above {SIZE_BYTES_MAX} bytes", self.size);
+        let size = self.size.unwrap_or(4096);
+        if size > SIZE_BYTES_MAX {
+            bail!("--size {size} is above {SIZE_BYTES_MAX} bytes");
         }
         device::check_capture(self.capture.as_deref())?;
         device::check_address(&self.device)?;
         let own = Settings {
             service: self.transport.unwrap_or(Kind::Rc).into(),
-            size: self.size,
-            iters: self.iters,
+            size,
+            iters: self.iters.unwrap_or(1000),
             mtu: self.mtu.unwrap_or(0),
             check: self.check,
             events: self.events,
@@ -106,6 +107,9 @@ impl Pingpong {
             }
         };
         check_transport(self.transport, settings.service)?;
+        check_told("--size", self.size, settings.size)?;
+        check_told("--iters", self.iters, settings.iters)?;
+        check_told_mtu(self.mtu, settings.mtu)?;
         if settings.size > SIZE_BYTES_MAX {
             bail!(
                 "the peer wants messages of {} bytes; {SIZE_BYTES_MAX} are the limit",

@@ -89,6 +89,9 @@ impl Running {
             eprintln!("softroce: process {process} did not answer");
         }
         if told.is_empty() {
+            if self.json {
+                output::line(json!({ "told": [], "silent": silent }))?;
+            }
             match self.run {
                 Some(run) => {
                     bail!("no program of this user has a device open under the `softroce run` {run}")

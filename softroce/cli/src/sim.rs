@@ -5,17 +5,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde::Serialize;
 use softroce_sim::Random;
 use softroce_sim::swarm::{self, Finding, Plan, Run};
 
 use crate::input;
+use crate::output;
 use crate::progress::Progress;
 
 /// Runs that the reduction of a finding may take.
 const REDUCTION_RUNS: usize = 600;
+/// A year.
+const MINUTES_MAX: f64 = 525_600.0;
 /// Findings after which a session ends: each is reduced, which takes its time.
 const MOST_FINDINGS: usize = 5;
 
@@ -38,7 +41,7 @@ pub struct Sim {
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
     /// Where to write what is found: a small plan and its packets
-    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    #[arg(long, value_name = "FOLDER", default_value = ".", conflicts_with = "plan")]
     findings: PathBuf,
     /// Print one JSON object
     #[arg(long)]
@@ -47,8 +50,10 @@ pub struct Sim {
 
 fn minutes(text: &str) -> Result<f64, String> {
     match text.parse() {
-        Ok(minutes) if minutes > 0.0 => Ok(minutes),
-        _ => Err(format!("{text:?} is no number above 0, such as 30 or 0.5")),
+        Ok(minutes) if minutes > 0.0 && minutes <= MINUTES_MAX => Ok(minutes),
+        _ => Err(format!(
+            "{text:?} is no number above 0 and up to {MINUTES_MAX}, such as 30 or 0.5"
+        )),
     }
 }
 
@@ -76,18 +81,26 @@ struct Report {
 
 impl Sim {
     /// Run it. The status is 0 when nothing was found, 1 when something was.
+    ///
+    /// # Errors
+    /// There is no verdict: a plan that is none, a file that cannot be written.
     pub fn run(self) -> Result<ExitCode> {
+        if self.capture.is_some() && self.plan.is_none() && !self.is_single() {
+            bail!("--capture has no meaning with many runs; give it a --plan, or a --seed alone");
+        }
         // A panic of the engine is a finding, and told as one.
         std::panic::set_hook(Box::new(|_| {}));
         let report = match &self.plan {
             Some(path) => self.one_plan(path)?,
             None => self.seeds()?,
         };
-        match self.print(&report) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-            done => done?,
-        }
+        output::unless_unread(self.print(&report))?;
         Ok(ExitCode::from(u8::from(!report.findings.is_empty())))
+    }
+
+    /// Whether one seed is asked for.
+    fn is_single(&self) -> bool {
+        self.seed.is_some() && self.runs.is_none() && self.minutes.is_none()
     }
 
     fn one_plan(&self, path: &Path) -> Result<Report> {
@@ -95,8 +108,11 @@ impl Sim {
             input::text(path).with_context(|| format!("the plan {} cannot be read", path.display()))?;
         let plan: Plan =
             serde_json::from_str(&text).with_context(|| format!("{} is no plan", path.display()))?;
+        if let Err(what) = plan.check() {
+            bail!("{} is no plan: {what}", path.display());
+        }
         let mut report = Report::default();
-        match swarm::run(&plan, self.capture.as_deref()) {
+        match run(&plan, self.capture.as_deref())? {
             Ok(run) => report.add(&run, true),
             Err(finding) => {
                 report.runs = 1;
@@ -120,7 +136,7 @@ impl Sim {
             Some(minutes) => Some(Instant::now() + Duration::try_from_secs_f64(minutes * 60.0)?),
             None => None,
         };
-        let single = self.seed.is_some() && self.runs.is_none() && self.minutes.is_none();
+        let single = self.is_single();
         let runs = match self.runs {
             _ if until.is_some() => u64::MAX,
             Some(runs) => runs,
@@ -145,7 +161,7 @@ impl Sim {
             progress.step(&format!("seed {seed}, {} found", report.findings.len()));
             let plan = Plan::draw(seed);
             let capture = self.capture.as_deref().filter(|_| single);
-            match swarm::run(&plan, capture) {
+            match run(&plan, capture)? {
                 Ok(run) => report.add(&run, single),
                 Err(finding) => {
                     report.runs += 1;
@@ -163,14 +179,13 @@ impl Sim {
     /// Reduces a finding, and writes the small plan and its packets.
     fn keep(&self, seed: u64, plan: Plan, finding: Finding) -> Result<Found> {
         let what = finding.to_string();
-        let small = swarm::reduce(plan, finding, REDUCTION_RUNS, &mut |plan| {
-            swarm::run(plan, None).err()
-        });
+        let small = swarm::reduce(plan, finding, REDUCTION_RUNS, &mut |plan| swarm::run(plan).err());
         let file = |ending: &str| self.findings.join(format!("softroce-sim-{seed}.{ending}"));
         let (plan, capture) = (file("json"), file("pcapng"));
         std::fs::write(&plan, serde_json::to_string_pretty(&small.plan)?)
             .with_context(|| format!("cannot write {}", plan.display()))?;
-        let _ = swarm::run(&small.plan, Some(&capture));
+        // That something is found is known.
+        let _ = run(&small.plan, Some(&capture))?;
         Ok(Found {
             seed: Some(seed),
             what: format!("{what}; reduced in {} runs to: {}", small.runs, small.finding),
@@ -180,7 +195,7 @@ impl Sim {
     }
 
     fn print(&self, report: &Report) -> io::Result<()> {
-        let mut out = io::stdout().lock();
+        let mut out = output::standard();
         if self.json {
             serde_json::to_writer_pretty(&mut out, report)?;
             return writeln!(out);
@@ -211,6 +226,16 @@ impl Sim {
             report.virtual_seconds,
             report.findings.len()
         )
+    }
+}
+
+/// Run a plan, with a capture or without.
+fn run(plan: &Plan, capture: Option<&Path>) -> Result<Result<Run, Finding>> {
+    match capture {
+        None => Ok(swarm::run(plan)),
+        Some(path) => {
+            swarm::run_captured(plan, path).with_context(|| format!("{} cannot be written", path.display()))
+        }
     }
 }
 

@@ -1,4 +1,5 @@
 //! The command as a program. One program, so that what it stands on is linked once.
 
 mod output;
+mod refusals;
 mod run;

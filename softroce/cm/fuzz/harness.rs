@@ -6,30 +6,19 @@ use roce_wire::Qpn;
 use roce_wire::cm::ip::IpCm;
 use roce_wire::cm::{Message, MessageKind, RejectReason, Rep, Req, ServiceId, SidrRep, SidrReq};
 use roce_wire::mad::MAD_LEN;
-use softroce_cm::{Agent, Connect, Happened, Peer, Refuse};
+use softroce_cm::{Agent, Connect, Happened, Peer, Reach, Refuse};
 use softroce_engine::Time;
+
+#[path = "../../../tests/fuzz/bytes.rs"]
+mod bytes;
+
+use bytes::Bytes;
 
 const SERVICE: ServiceId = ServiceId::of_port(6, 7471);
 const BACKLOG: usize = 4;
 /// Longer than any wait of the protocol: 16 times the longest patience that a peer can ask for is cut by the bound on
 /// retries, so the clock is moved from deadline to deadline.
 const DEADLINES_MAX: usize = 100_000;
-
-struct Bytes<'a>(&'a [u8]);
-
-impl Bytes<'_> {
-    fn next(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else {
-            return 0;
-        };
-        self.0 = rest;
-        *first
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
 
 struct Run<'a> {
     bytes: Bytes<'a>,
@@ -47,13 +36,17 @@ fn peer(number: u8) -> Peer {
         qpn: 1,
         traffic_class: 0,
         hop_limit: 64,
+        reach: match number % 3 {
+            0 => Reach::Machine,
+            _ => Reach::Network,
+        },
     }
 }
 
 /// See the module's documentation.
 pub fn run(bytes: &[u8]) {
     let mut run = Run {
-        bytes: Bytes(bytes),
+        bytes: Bytes::new(bytes),
         agent: Agent::new(7, 9, 0x11),
         now: Time::ZERO,
         ids: Vec::new(),

@@ -8,7 +8,10 @@ use roce_wire::cm::{Message, RejectReason, Rep, Req, Rtu, ServiceId, SidrRep, Si
 use softroce_engine::Time;
 use verbs_api::{Error, ErrorKind, Result};
 
-use crate::connection::{Clock, Connection};
+pub use self::peer::{Peer, Reach};
+
+use self::asked::Asked;
+use crate::connection::{Clock, Connection, SERVICE_TIMEOUT};
 use crate::counters::Counters;
 use crate::event::{Event, Outgoing};
 use crate::ids::Ids;
@@ -16,8 +19,11 @@ use crate::outbox::Outbox;
 use crate::state::{Input, State};
 use crate::timing::{PACKET_LIFETIME, code_to_ns};
 
+mod asked;
+mod early;
 mod execute;
 mod not_yet;
+mod peer;
 mod receive;
 
 /// Connections of an agent, those that are over and wait for their time included.
@@ -27,21 +33,6 @@ const BACKLOG_MAX: u32 = 1 << 16;
 /// Code of the time that a reply may take, and how often messages are sent again. The choices of RDMA CM.
 const RESPONSE_TIMEOUT: u8 = 20;
 const RETRIES: u8 = 15;
-
-/// Who is on the other side, and how to get there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// Own address.
-    pub own: IpAddr,
-    /// The peer's address.
-    pub address: IpAddr,
-    /// The peer's queue pair: 1, or the one that its message came from.
-    pub qpn: u32,
-    /// TOS or traffic class.
-    pub traffic_class: u8,
-    /// TTL or hop limit; 0 leaves it open.
-    pub hop_limit: u8,
-}
 
 /// A connection to be asked for.
 #[derive(Clone, Debug)]
@@ -79,10 +70,8 @@ pub struct Agent {
     ca_guid: u64,
     connections: BTreeMap<u32, Box<Connection>>,
     listeners: BTreeMap<ServiceId, Listener>,
-    /// Requests of peers, by address and the peer's number: to know a repetition.
-    requests: BTreeMap<(IpAddr, u32), u32>,
-    /// Requests about services of datagrams, likewise.
-    resolutions: BTreeMap<(IpAddr, u32), u32>,
+    /// What peers have asked for: connections, and services of datagrams.
+    asked: Asked,
     /// Peers' queue pairs, by address, GUID and number: to know one that is connected anew. The address is in it so that a
     /// stranger who names another's queue pair does not end its connection.
     remote_qps: BTreeMap<(IpAddr, u64, u32), u32>,
@@ -99,8 +88,7 @@ impl Agent {
             ca_guid,
             connections: BTreeMap::new(),
             listeners: BTreeMap::new(),
-            requests: BTreeMap::new(),
-            resolutions: BTreeMap::new(),
+            asked: Asked::default(),
             remote_qps: BTreeMap::new(),
             timers: BTreeSet::new(),
             outbox: Outbox::default(),
@@ -223,7 +211,7 @@ impl Agent {
     /// # Errors
     /// EINVAL: there is no request or reply that waits.
     pub fn delay(&mut self, now: Time, id: u32) -> Result<()> {
-        let mra = self.find(id)?.mra();
+        let mra = self.find(id)?.mra(SERVICE_TIMEOUT);
         self.command(now, id, Input::Delay, Some(mra))
     }
 
@@ -380,12 +368,14 @@ const PATIENCE_FOR_REP_NS: u64 = {
 fn clock(interval_ns: u64, retries: u8, timewait_ns: u64) -> Clock {
     Clock {
         deadline: None,
+        due: None,
         interval_ns,
         patience_ns: 0,
         timewait_ns,
         retries_left: retries,
         retries_max: retries,
         unheard_left: not_yet::TRIES,
+        early_left: early::REPEATS,
     }
 }
 

@@ -11,7 +11,7 @@ use crate::agent::Peer;
 use crate::state::State;
 
 /// How long a peer is asked to be patient: 4.096 µs · 2^24. The choice of RDMA CM.
-const SERVICE_TIMEOUT: u8 = 24;
+pub(crate) const SERVICE_TIMEOUT: u8 = 24;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -40,8 +40,10 @@ pub(crate) struct Connection {
 /// When what is sent again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    /// When the state's time is over.
+    /// When it next runs out: when the state's time is over, or for an early repetition before that.
     pub(crate) deadline: Option<Time>,
+    /// When the state's time is over; of a peer's request, when the peer may take it for lost.
+    pub(crate) due: Option<Time>,
     /// From one sending to the next.
     pub(crate) interval_ns: u64,
     /// What the peer has asked for.
@@ -53,15 +55,17 @@ pub(crate) struct Clock {
     pub(crate) retries_max: u8,
     /// Refusals for want of a listener that are not believed yet.
     pub(crate) unheard_left: u8,
+    /// Early repetitions that are left.
+    pub(crate) early_left: u8,
 }
 
 impl Connection {
-    pub(crate) fn mra(&self) -> Message {
+    pub(crate) fn mra(&self, service_timeout: u8) -> Message {
         Message::Mra(Mra {
             local_comm_id: self.id,
             remote_comm_id: self.remote_id,
             of_message: u8::from(matches!(self.state, State::RepReceived | State::MraRepSent)),
-            service_timeout: SERVICE_TIMEOUT,
+            service_timeout,
             ..Mra::default()
         })
     }

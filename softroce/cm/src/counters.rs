@@ -17,7 +17,7 @@ pub struct Counters {
     pub unknown_id: u64,
     /// Messages that do not fit the state.
     pub out_of_place: u64,
-    /// Requests dropped since the listener's backlog, or the table of connections, is full.
+    /// Requests dropped since the listener's backlog, the table of connections, or the peer's share of that is full.
     pub backlog_full: u64,
     /// Requests for a service that nobody offers.
     pub no_listener: u64,

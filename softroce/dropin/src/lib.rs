@@ -33,6 +33,7 @@ mod qp;
 mod qp_ex;
 mod query;
 mod rsocket;
+mod sockaddr;
 mod spanning;
 mod srq;
 mod symbols;

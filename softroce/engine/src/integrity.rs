@@ -7,7 +7,7 @@ use roce_wire::ROCE_V2_PORT;
 use roce_wire::icrc::{Flow, FlowCrc, Verdict};
 
 use crate::RxMeta;
-use crate::mutants::{Mutant, is_on};
+use crate::mutants::{Mutant, is_on, wrong};
 
 /// After so many packets with the identification expected, and no other between them, the peer numbers its packets as
 /// we do. One that counts on from packet to packet meets an expected number once in 65,536.
@@ -28,8 +28,7 @@ impl Integrity {
     /// Whether the ICRC of a packet is right. The sender's kernel numbers the packets of a train 0, 1, 2, …
     pub(crate) fn holds(&mut self, meta: &RxMeta, udp_payload: &[u8]) -> bool {
         // Over fewer bytes than the sender's it never matches.
-        let has_pad = || udp_payload.get(1).is_some_and(|bits| bits >> 4 & 3 != 0);
-        if is_on(Mutant::IcrcSkipsPad) && has_pad() {
+        if is_on(Mutant::IcrcSkipsPad) && wrong::has_pad(udp_payload) {
             return false;
         }
         let crc = match self.crc {

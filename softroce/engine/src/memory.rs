@@ -27,7 +27,7 @@ mod window;
 use roce_wire::Qpn;
 use verbs_api::{Access, LKey, RKey, Result};
 
-use crate::mutants::{Mutant, is_on};
+use crate::mutants::{Mutant, is_on, wrong};
 use crate::slots::SlotTable;
 use crate::{DmId, MrId, PdId};
 
@@ -172,7 +172,9 @@ impl Memory {
         let region = self
             .regions
             .get(id)
-            .filter(|region| region.key == key || is_on(Mutant::KeysCollide) && region.key >> 8 == key >> 8)
+            .filter(|region| {
+                region.key == key || is_on(Mutant::KeysCollide) && wrong::is_same_upper_part(region.key, key)
+            })
             .ok_or(MemoryFault::BadKey)?;
         if region.pd != pd {
             return Err(MemoryFault::WrongPd);

@@ -94,6 +94,42 @@ mutants! {
     ReadAnswerOfAnyLength,
 }
 
+/// What some of them compute. It stands here, and not where they strike, since what strikes nobody is not tried out by
+/// `.ci/mutants.sh`.
+pub(crate) mod wrong {
+    use roce_wire::Psn;
+
+    /// Keys that differ in the consumer's part alone, or not at all.
+    pub(crate) fn is_same_upper_part(key: u32, other: u32) -> bool {
+        key >> 8 == other >> 8
+    }
+
+    /// A key whose consumer's part is one more than the other's.
+    pub(crate) fn is_next_key(key: u32, last: u32) -> bool {
+        key & 0xff == last.wrapping_add(1) & 0xff
+    }
+
+    /// A packet with pad bytes.
+    pub(crate) fn has_pad(udp_payload: &[u8]) -> bool {
+        udp_payload.get(1).is_some_and(|bits| bits >> 4 & 3 != 0)
+    }
+
+    /// A sequence number as if there were no other round than this one.
+    pub(crate) fn unwrapped(sequence: u64, psn: Psn) -> u64 {
+        sequence & !0xff_ffff | u64::from(psn.value())
+    }
+
+    /// Much less than the time-out with this code, ns.
+    pub(crate) fn hurried_timeout_ns(code: u8) -> u64 {
+        64 << code
+    }
+
+    /// Much less than this.
+    pub(crate) fn hurried(nanos: u64) -> u64 {
+        nanos / 16
+    }
+}
+
 #[cfg(not(feature = "mutations"))]
 #[inline(always)]
 pub(crate) const fn is_on(_: Mutant) -> bool {

@@ -4,7 +4,7 @@ use std::ops::{Add, Sub};
 
 use roce_wire::Psn;
 
-use crate::mutants::{Mutant, is_on};
+use crate::mutants::{Mutant, is_on, wrong};
 
 /// A PSN that does not wrap. Its low 24 bits are the PSN on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,7 +27,7 @@ impl Seq {
     /// The number nearest to this one that stands on the wire as `psn`: half a round ahead or behind.
     pub(crate) fn nearest(self, psn: Psn) -> Seq {
         if is_on(Mutant::PsnWindowDoesNotWrap) {
-            return Seq(self.0 & !0xff_ffff | u64::from(psn.value()));
+            return Seq(wrong::unwrapped(self.0, psn));
         }
         Seq(self
             .0

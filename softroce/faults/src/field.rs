@@ -118,6 +118,12 @@ impl Field {
         Field::ALL.iter().copied().find(|field| field.name() == name)
     }
 
+    /// The largest number that it holds.
+    pub const fn max(self) -> u64 {
+        let (_, _, bits) = self.place();
+        u64::MAX >> (u64::BITS as usize - bits)
+    }
+
     /// Its first bit in a packet with these headers, and its width; `None` when the packet has no such field.
     fn locate(self, headers: &Headers) -> Option<(usize, usize)> {
         let set = headers

@@ -9,33 +9,14 @@ use softroce_rsocket::message::datagram::{GRH_BYTES, HEADER_BYTES, sender};
 use softroce_rsocket::message::{CONTROL_BYTES, Control, Credit, HELLO_BYTES, Hello, Violation};
 use verbs_api::{RKey, RemoteAddr};
 
+#[path = "../../../tests/fuzz/bytes.rs"]
+mod bytes;
+
+use bytes::Bytes;
+
 const RING_BYTES: u32 = 100;
 const MESSAGES: u16 = 4;
 const ENTRIES: u16 = 3;
-
-struct Bytes<'a>(&'a [u8]);
-
-impl Bytes<'_> {
-    fn next(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else {
-            return 0;
-        };
-        self.0 = rest;
-        *first
-    }
-
-    fn many<const N: usize>(&mut self) -> [u8; N] {
-        std::array::from_fn(|_| self.next())
-    }
-
-    fn number(&mut self) -> u64 {
-        u64::from_be_bytes(self.many())
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
 
 /// A socket, and what it has really sent and received.
 struct Run<'a> {
@@ -51,7 +32,7 @@ struct Run<'a> {
 /// See the module's documentation.
 pub fn run(bytes: &[u8]) {
     let mut run = Run {
-        bytes: Bytes(bytes),
+        bytes: Bytes::new(bytes),
         conversation: Conversation::new(RING_BYTES, MESSAGES),
         hello: None,
         table: Table::new(ENTRIES),

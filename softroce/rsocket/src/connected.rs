@@ -51,6 +51,9 @@ pub(crate) struct Connected<M: ConnectionManager> {
     reading_is_shut: bool,
     /// Either side has said that it is over.
     is_disconnected: bool,
+    /// Somebody was told that the connection has failed: `poll` and `SO_ERROR` say it no more. Reading goes on to say it,
+    /// so that nobody takes it for the end of data.
+    is_failure_told: bool,
     heard: Instant,
 }
 
@@ -63,6 +66,7 @@ impl<M: ConnectionManager> Connected<M> {
             way_out: WayOut::Open,
             reading_is_shut: false,
             is_disconnected: false,
+            is_failure_told: false,
             heard: Instant::now(),
         }
     }
@@ -159,18 +163,21 @@ impl<M: ConnectionManager> Connected<M> {
     }
 
     /// What reading gives when there is nothing to read.
-    pub(crate) fn without_data(&self) -> Result<Option<usize>> {
-        if self.reading_is_shut || self.link.peer_has_ended() {
+    fn without_data(&mut self) -> Result<Option<usize>> {
+        if self.no_more_input() {
             return Ok(Some(0));
         }
         match self.over() {
-            Some(errno) => Err(error(errno, "the connection has ended without the end of data")),
+            Some(errno) => {
+                self.is_failure_told = true;
+                Err(error(errno, "the connection has ended without the end of data"))
+            }
             None => Ok(None),
         }
     }
 
     /// EPIPE, or why the connection is over: nothing can be sent.
-    pub(crate) fn check_way_out(&self) -> Result<()> {
+    fn check_way_out(&mut self) -> Result<()> {
         if self.way_out != WayOut::Open {
             return Err(error(Errno::EPIPE, "the socket is shut down for writing"));
         }
@@ -178,7 +185,10 @@ impl<M: ConnectionManager> Connected<M> {
             Some(_) if self.link.peer_has_ended() => {
                 Err(error(Errno::EPIPE, "the peer has closed the connection"))
             }
-            Some(errno) => Err(error(errno, "the connection is over")),
+            Some(errno) => {
+                self.is_failure_told = true;
+                Err(error(errno, "the connection is over"))
+            }
             None => Ok(()),
         }
     }
@@ -228,17 +238,34 @@ impl<M: ConnectionManager> Connected<M> {
         self.disconnect();
     }
 
+    fn no_more_input(&self) -> bool {
+        self.reading_is_shut || self.link.peer_has_ended()
+    }
+
+    /// Why the connection has failed. It shows once all that came before it is read.
+    fn failure(&self) -> Option<Errno> {
+        let is_read = self.link.readable() == 0 && !self.no_more_input();
+        self.over().filter(|_| is_read)
+    }
+
+    /// The same, told once (`SO_ERROR`).
+    pub(crate) fn take_failure(&mut self) -> Option<Errno> {
+        let failure = self.failure().filter(|_| !self.is_failure_told);
+        self.is_failure_told |= failure.is_some();
+        failure
+    }
+
     /// As TCP has it: a peer that has closed in order is the end of input, and no more than that while our way out is open.
-    /// An error shows once all that came before it is read.
+    /// An error shows once all that came before it is read, and until somebody is told.
     pub(crate) fn ready(&self) -> Ready {
         let is_over = self.over().is_some();
-        let no_more_input = self.reading_is_shut || self.link.peer_has_ended();
-        let has_failed = is_over && !no_more_input && self.link.readable() == 0;
+        let no_more_input = self.no_more_input();
+        let has_failed = self.failure().is_some();
         Ready {
             input: self.link.readable() > 0 || no_more_input || is_over,
             output: self.link.is_writable() || self.way_out != WayOut::Open || is_over,
             hang_up: has_failed || no_more_input && self.way_out != WayOut::Open,
-            error: has_failed,
+            error: has_failed && !self.is_failure_told,
         }
     }
 

@@ -5,6 +5,9 @@
 //! order, and a receiver that does not read loses what does not fit its slots, as with UDP; a datagram has at most what one
 //! packet holds.
 //!
+//! An error about somebody who was sent to is told as for UDP: once, by the next call that receives or sends there, or by
+//! `SO_ERROR`, and `poll` says so until then. One whose device is gone fails in every call.
+//!
 //! Questions are answered by a thread of the socket's ([`attendant`](crate::attendant)), whatever the program does meanwhile.
 
 use std::fmt;
@@ -13,7 +16,7 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-use verbs_api::{CmId, ConnectionManager, Object, Result};
+use verbs_api::{CmId, ConnectionManager, Result};
 
 use crate::attendant::Attendant;
 use crate::connected::Ready;
@@ -24,11 +27,11 @@ use crate::options::{Options, Settings};
 use crate::stream::OpenChannel;
 use crate::wait::{LOOK_UP, Watch};
 use inner::Inner;
-use peers::Peers;
 use station::Station;
 
 mod inner;
 mod peers;
+mod questions;
 mod station;
 
 /// Closing waits so long for datagrams to leave.
@@ -96,7 +99,7 @@ impl<M: ConnectionManager> DatagramSocket<M> {
         inner.bind_if_not_yet()?;
         inner.chosen = peer;
         match peer {
-            Some(peer) if inner.peers.get(peer).is_none() => inner.start_to_ask(peer),
+            Some(peer) if inner.peers.get(peer).is_none() => inner.start_to_ask(peer).map(drop),
             _ => Ok(()),
         }
     }
@@ -122,19 +125,28 @@ impl<M: ConnectionManager> DatagramSocket<M> {
 
     /// The error that waits (`SO_ERROR`), which is taken by this.
     pub fn take_error(&self) -> Option<i32> {
-        self.lock().failure.take().map(|(_, errno)| errno as i32)
+        let mut inner = self.lock();
+        let pumped = self.front.pump(&mut inner);
+        let failure = inner.take_failure().map(|errno| errno as i32);
+        failure.or_else(|| pumped.err().map(|error| error.errno()))
     }
 
     /// Send a datagram, by default to the peer that it is connected to.
     ///
     /// # Errors
-    /// EDESTADDRREQ: there is none; EMSGSIZE: more than a packet holds; ECONNREFUSED: nobody is there.
+    /// EDESTADDRREQ: there is none; EMSGSIZE: more than a packet holds; ECONNREFUSED: nobody is there; ENETDOWN: the
+    /// device is gone.
     pub fn send(&self, to: Option<SocketAddr>, bytes: &[u8], patience: Patience) -> Result<usize> {
         let to = to.map(|to| self.family().inner(to)).transpose()?;
-        self.front.until(patience, |inner| inner.send(to, bytes))
+        let mut question = None;
+        self.front
+            .until(patience, |inner| inner.send(to, bytes, &mut question))
     }
 
     /// Receive a datagram, or look at it and leave it there (`is_peek`). What does not fit is lost.
+    ///
+    /// # Errors
+    /// That of a datagram to somebody who is not there (ECONNREFUSED), once; ENETDOWN: the device is gone.
     pub fn receive(&self, out: &mut [u8], is_peek: bool, patience: Patience) -> Result<(usize, SocketAddr)> {
         self.lock().bind_if_not_yet()?;
         let (count, from) = self.front.until(patience, |inner| inner.receive(out, is_peek))?;
@@ -160,9 +172,7 @@ impl<M: ConnectionManager> DatagramSocket<M> {
     pub fn close(&self) {
         self.wait_for_departure(Instant::now() + LINGER);
         let mut inner = self.lock();
-        inner.is_closed = true;
-        inner.peers = Peers::default();
-        drop(inner.listener.take().map(Object::destroy));
+        inner.close();
         drop(inner);
         self.front.wake_all();
     }

@@ -70,6 +70,8 @@ impl<M: ConnectionManager> Connecting<M> {
                 drop(event);
                 return self.established(hello.ok());
             }
+            // What the connection goes by is known already.
+            CmEventKind::AddrChange => Ok(()),
             kind => Err(failure(kind, event.status)),
         };
         drop(event);
@@ -115,6 +117,7 @@ fn failure(kind: CmEventKind, status: i32) -> Error {
     let errno = match (kind, status) {
         (CmEventKind::Rejected, REJECTED_NOBODY_LISTENS | REJECTED_BY_PROGRAM) => Errno::ECONNREFUSED,
         (CmEventKind::Rejected, _) => Errno::ECONNREFUSED,
+        (CmEventKind::DeviceRemoval, _) => Errno::ENETDOWN,
         (_, status) if status < 0 => Errno::from_raw(-status),
         _ => Errno::ETIMEDOUT,
     };

@@ -15,7 +15,7 @@ use crate::attendant::Attendant;
 use crate::connected::{Ready, Shutdown};
 use crate::errors::{Errno, error, not_connected};
 use crate::family::Family;
-use crate::front::{Behind, Front, Patience};
+use crate::front::{Front, Patience};
 use crate::handshake::Connecting;
 use crate::options::{Options, Settings};
 use crate::wait::{LOOK_UP, Watch};
@@ -135,6 +135,9 @@ impl<M: ConnectionManager> StreamSocket<M> {
     }
 
     /// The next connection to a listening socket, and its peer. Options are inherited.
+    ///
+    /// # Errors
+    /// EINVAL: it does not listen; ENETDOWN, once: it did, and its device is gone.
     pub fn accept(&self) -> Result<(Self, SocketAddr)> {
         loop {
             let request = self
@@ -142,7 +145,10 @@ impl<M: ConnectionManager> StreamSocket<M> {
                 .until(Patience::OfSocket, |inner| match &mut inner.role {
                     Role::Listening { waiting, .. } => Ok(waiting.take()),
                     Role::Closed => Err(closed()),
-                    _ => Err(error(Errno::EINVAL, "the socket does not listen")),
+                    _ => match inner.failure.take() {
+                        Some(errno) => Err(error(errno, "the socket listens no more: its device is gone")),
+                        None => Err(error(Errno::EINVAL, "the socket does not listen")),
+                    },
                 })?;
             let options = self.settings().options();
             let cm = Arc::new((self.open)()?);
@@ -248,8 +254,9 @@ impl<M: ConnectionManager> StreamSocket<M> {
     /// The error that waits (`SO_ERROR`), which is taken by this.
     pub fn take_error(&self) -> Option<i32> {
         let mut inner = self.lock();
-        let _ = inner.pump();
-        inner.failure.take().map(|errno| errno as i32)
+        let pumped = self.front.pump(&mut inner);
+        let failure = inner.take_failure().map(|errno| errno as i32);
+        failure.or_else(|| pumped.err().map(|error| error.errno()))
     }
 
     /// Close one way or both.

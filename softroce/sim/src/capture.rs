@@ -1,10 +1,9 @@
 //! The trace as a pcapng file.
 
 use std::io;
-use std::net::IpAddr;
 
 use roce_wire::frame::Frame;
-use roce_wire::ip::{Ip, Ipv4, Ipv6};
+use roce_wire::ip::{Ip, IpFields};
 use roce_wire::pcap::{Direction, LinkType, NgWriter};
 use roce_wire::udp::Udp;
 
@@ -42,27 +41,10 @@ pub(crate) fn write<'a>(packets: impl Iterator<Item = &'a Sent>, output: impl io
 
 fn header(sent: &Sent) -> Ip {
     let path = &sent.path;
-    match (path.src, path.dst) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => Ip::V4(Ipv4 {
-            tos: path.traffic_class,
-            identification: 0,
-            dont_fragment: true,
-            ttl: path.hop_limit,
-            src,
-            dst,
-        }),
-        (src, dst) => {
-            let v6 = |address| match address {
-                IpAddr::V4(v4) => std::net::Ipv4Addr::to_ipv6_mapped(&v4),
-                IpAddr::V6(v6) => v6,
-            };
-            Ip::V6(Ipv6 {
-                traffic_class: path.traffic_class,
-                flow_label: 0,
-                hop_limit: path.hop_limit,
-                src: v6(src),
-                dst: v6(dst),
-            })
-        }
-    }
+    let fields = IpFields {
+        traffic_class: path.traffic_class,
+        hop_limit: path.hop_limit,
+        identification: 0,
+    };
+    Ip::between(path.src, path.dst, fields)
 }

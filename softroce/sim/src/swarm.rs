@@ -16,6 +16,7 @@ pub use plan::{Kind, Message, Outage, Plan, Setup, Stream, Unreliable, Weather};
 pub use reduce::{Reduction, reduce};
 
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -55,47 +56,35 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Runs a plan; with `capture` its packets are written there, whatever comes of it.
+/// Runs a plan.
 ///
 /// # Errors
-/// What was found. A panic is a finding too.
-pub fn run(plan: &Plan, capture: Option<&Path>) -> Result<Run, Finding> {
-    if let Err(what) = plan.check() {
-        return Err(Finding {
-            what: format!("this is no plan: {what}"),
-            at: Time::ZERO,
-        });
+/// What was found. A panic is a finding too, and so is a plan that is none ([`Plan::check`]).
+pub fn run(plan: &Plan) -> Result<Run, Finding> {
+    checked(plan)?;
+    Swarm::new(plan).finish()
+}
+
+/// The same, and its packets are written to this file, whatever comes of it.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn run_captured(plan: &Plan, capture: &Path) -> io::Result<Result<Run, Finding>> {
+    let file = io::BufWriter::new(std::fs::File::create(capture)?);
+    if let Err(finding) = checked(plan) {
+        return Ok(Err(finding));
     }
     let mut swarm = Swarm::new(plan);
-    let done = catch_unwind(AssertUnwindSafe(|| {
-        swarm.open();
-        swarm.run()
-    }));
-    if let Some(path) = capture {
-        let written = std::fs::File::create(path)
-            .and_then(|file| swarm.world.write_capture(std::io::BufWriter::new(file)));
-        if let Err(error) = written {
-            return Err(swarm.finding(format!(
-                "the capture {} cannot be written: {error}",
-                path.display()
-            )));
-        }
-    }
-    match done {
-        Ok(Ok(())) => Ok(Run {
-            trace_hash: swarm.world.trace_hash(),
-            packets: swarm.world.counters().sent,
-            ended: swarm.world.now(),
-        }),
-        Ok(Err(what)) => Err(swarm.finding(what)),
-        Err(panic) => {
-            let words = panic
-                .downcast_ref::<String>()
-                .map(String::as_str)
-                .or(panic.downcast_ref::<&str>().copied());
-            Err(swarm.finding(format!("a panic: {}", words.unwrap_or("without words"))))
-        }
-    }
+    let done = swarm.finish();
+    swarm.world.write_capture(file)?;
+    Ok(done)
+}
+
+fn checked(plan: &Plan) -> Result<(), Finding> {
+    plan.check().map_err(|what| Finding {
+        what: format!("this is no plan: {what}"),
+        at: Time::ZERO,
+    })
 }
 
 struct Swarm<'a> {
@@ -106,6 +95,28 @@ struct Swarm<'a> {
 }
 
 impl<'a> Swarm<'a> {
+    fn finish(&mut self) -> Result<Run, Finding> {
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            self.open();
+            self.run()
+        }));
+        match done {
+            Ok(Ok(())) => Ok(Run {
+                trace_hash: self.world.trace_hash(),
+                packets: self.world.counters().sent,
+                ended: self.world.now(),
+            }),
+            Ok(Err(what)) => Err(self.finding(what)),
+            Err(panic) => {
+                let words = panic
+                    .downcast_ref::<String>()
+                    .map(String::as_str)
+                    .or(panic.downcast_ref::<&str>().copied());
+                Err(self.finding(format!("a panic: {}", words.unwrap_or("without words"))))
+            }
+        }
+    }
+
     fn new(plan: &'a Plan) -> Self {
         Swarm {
             plan,

@@ -256,9 +256,14 @@ impl World {
 
     /// The same with a right ICRC in the last four bytes.
     pub fn inject_sealed(&mut self, from: usize, to: usize, udp_payload: &[u8]) {
+        self.inject_numbered(from, to, udp_payload, 0);
+    }
+
+    /// The same, with an ICRC that is right if the IPv4 header, which no device sees, has this identification.
+    pub fn inject_numbered(&mut self, from: usize, to: usize, udp_payload: &[u8], identification: u16) {
         let flow = flow(&path(&self.network.lock(), from, to));
         let mut bytes = udp_payload.to_vec();
-        roce_wire::icrc::seal(&flow, 0, &mut bytes);
+        roce_wire::icrc::seal(&flow, identification, &mut bytes);
         self.inject(from, to, &bytes);
     }
 

@@ -9,7 +9,7 @@ use softroce_sim::swarm::{self, Plan, Unreliable};
 
 fn run(seed: u64) -> u64 {
     let plan = Plan::draw(seed);
-    match swarm::run(&plan, None) {
+    match swarm::run(&plan) {
         Ok(run) => run.trace_hash,
         Err(finding) => panic!("seed {seed}: {finding}; {plan:?}"),
     }
@@ -27,7 +27,7 @@ fn swarms_of_fixed_seeds_end_and_end_right() {
 fn a_flipped_bit_is_no_other_identification() {
     let mut plan = Plan::draw(138);
     plan.streams.clear();
-    swarm::run(&plan, None).expect("nothing is found");
+    swarm::run(&plan).expect("nothing is found");
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_plan_written_and_read_again_gives_the_same_run() {
     let plan = Plan::draw(11);
     let text = serde_json::to_string(&plan).unwrap();
     let again: Plan = serde_json::from_str(&text).unwrap();
-    assert_eq!(swarm::run(&plan, None), swarm::run(&again, None));
+    assert_eq!(swarm::run(&plan), swarm::run(&again));
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn fixed_seeds_have_all_services() {
 fn a_plan_that_is_none_is_refused_with_its_value() {
     let mut plan = Plan::draw(1);
     plan.conversations[0].ends[1] = 99;
-    let finding = swarm::run(&plan, None).unwrap_err();
+    let finding = swarm::run(&plan).unwrap_err();
     assert_eq!(finding.what, "this is no plan: there is no device 99");
 }
 
@@ -98,7 +98,7 @@ fn what_was_found_once_is_not_found_again() {
         if path.extension().is_some_and(|extension| extension == "json") {
             let text = std::fs::read_to_string(&path).unwrap();
             let plan: Plan = serde_json::from_str(&text).unwrap();
-            if let Err(finding) = swarm::run(&plan, None) {
+            if let Err(finding) = swarm::run(&plan) {
                 panic!("{}: {finding}", path.display());
             }
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use roce_wire::cm::{RejectReason, Rep, Req, ServiceId, SidrRep, SidrStatus};
 use roce_wire::mad::class;
 use roce_wire::{Psn, Qpn};
-use softroce_cm::{Agent, Event, Happened, Peer, Refuse, Request, ack_timeout};
+use softroce_cm::{Agent, Event, Happened, Peer, Reach, Refuse, Request, ack_timeout};
 use softroce_engine::{SentMad, Time};
 use verbs_api::{AddressVector, CmEventKind, DatagramPeer, Gid, Mtu, PeerParameters, QpState, Result};
 
@@ -70,6 +70,7 @@ impl Card {
                     qpn: mad.source_qpn.value(),
                     traffic_class: mad.traffic_class,
                     hop_limit: 0,
+                    reach: Reach::Network,
                 };
                 self.cm.agent.handle_mad(now, &peer, &mad.mad);
             }

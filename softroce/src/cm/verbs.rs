@@ -40,6 +40,7 @@ impl verbs_api::CmId for CmId {
 
     /// EADDRINUSE; EADDRNOTAVAIL: no device has the address; EINVAL: bound already.
     fn bind_addr(&self, local: SocketAddr) -> Result<()> {
+        self.expect_alive("bind_addr")?;
         let _alone = self.inner.calls.lock();
         self.bind(local)
     }
@@ -47,11 +48,14 @@ impl verbs_api::CmId for CmId {
     /// An id that is not bound is bound to any port of all devices first. EADDRINUSE: another id that shares the port
     /// listens.
     fn listen(&self, backlog: u32) -> Result<()> {
+        self.expect_alive("listen")?;
         let _alone = self.inner.calls.lock();
         if self.inner.lock().phase == Phase::Idle {
             self.bind(SocketAddr::from(([0, 0, 0, 0], 0)))?;
         }
         self.expect_phase(&[Phase::Bound], "listen")?;
+        // One on all addresses is on no device of its own.
+        self.inner.provider.faults().expect_alive("listen")?;
         let backlog = if backlog == 0 { BACKLOG_DEFAULT } else { backlog };
         let ports = self.inner.lock().ports.clone();
         for (position, port) in ports.iter().enumerate() {
@@ -73,6 +77,7 @@ impl verbs_api::CmId for CmId {
 
     /// The answer is an event, *AddrResolved* or *AddrError*; no time passes.
     fn resolve_addr(&self, local: Option<SocketAddr>, remote: SocketAddr, _timeout: Duration) -> Result<()> {
+        self.expect_alive("resolve_addr")?;
         let _alone = self.inner.calls.lock();
         self.expect_phase(&[Phase::Idle, Phase::Bound], "resolve an address")?;
         if let Some(local) = local
@@ -93,6 +98,7 @@ impl verbs_api::CmId for CmId {
     }
 
     fn resolve_route(&self, _timeout: Duration) -> Result<()> {
+        self.expect_alive("resolve_route")?;
         let _alone = self.inner.calls.lock();
         self.expect_phase(&[Phase::AddrResolved], "resolve a route")?;
         self.inner.lock().phase = Phase::RouteResolved;
@@ -126,6 +132,7 @@ impl verbs_api::CmId for CmId {
 
     /// EINVAL: the queue pair is of another device, or there is one already, or its type is not the port space's.
     fn bind_qp(&self, qp: &Qp) -> Result<()> {
+        self.expect_alive("bind_qp")?;
         let _alone = self.inner.calls.lock();
         self.bind_queue_pair(qp)
     }
@@ -136,10 +143,12 @@ impl verbs_api::CmId for CmId {
 
     /// EINVAL for RTR and RTS before the peer has said what they need, and for states that the manager has no part in.
     fn qp_attr(&self, state: QpState) -> Result<QpAttr> {
+        self.expect_alive("qp_attr")?;
         self.queue_pair_attr(state)
     }
 
     fn connect(&self, parameters: &ConnectionParameters<'_>) -> Result<()> {
+        self.expect_alive("connect")?;
         let _alone = self.inner.calls.lock();
         self.expect_phase(&[Phase::RouteResolved], "connect")?;
         match self.inner.space {
@@ -149,6 +158,7 @@ impl verbs_api::CmId for CmId {
     }
 
     fn accept(&self, parameters: Option<&ConnectionParameters<'_>>) -> Result<()> {
+        self.expect_alive("accept")?;
         let _alone = self.inner.calls.lock();
         let phase = self.inner.lock().phase;
         match (phase, self.inner.space.is_datagram()) {
@@ -169,12 +179,14 @@ impl verbs_api::CmId for CmId {
     }
 
     fn established(&self) -> Result<()> {
+        self.expect_alive("established")?;
         let _alone = self.inner.calls.lock();
         self.command(|card, now, comm_id| card.cm.agent.establish(now, comm_id))
     }
 
     /// The queue pair, if bound, goes to ERR. EINVAL: there never was a connection.
     fn disconnect(&self) -> Result<()> {
+        self.expect_alive("disconnect")?;
         let _alone = self.inner.calls.lock();
         self.let_queue_pair_fail()?;
         if self.inner.lock().phase == Phase::Ended {
@@ -200,11 +212,13 @@ impl verbs_api::CmId for CmId {
     }
 
     fn set_type_of_service(&self, type_of_service: u8) -> Result<()> {
+        self.expect_alive("set_type_of_service")?;
         self.inner.lock().options.type_of_service = type_of_service;
         Ok(())
     }
 
     fn set_ack_timeout(&self, code: u8) -> Result<()> {
+        self.expect_alive("set_ack_timeout")?;
         if code > 31 {
             return Err(Error::invalid(format!(
                 "an ACK timeout code is 0 to 31, not {code}"
@@ -216,6 +230,7 @@ impl verbs_api::CmId for CmId {
 
     /// EINVAL: bound already.
     fn set_reuse_address(&self, reuse: bool) -> Result<()> {
+        self.expect_alive("set_reuse_address")?;
         let _alone = self.inner.calls.lock();
         self.expect_phase(&[Phase::Idle], "let an address be shared")?;
         self.inner.lock().options.reuse_address = reuse;
@@ -224,6 +239,7 @@ impl verbs_api::CmId for CmId {
 
     /// EINVAL: bound already.
     fn set_only_own_family(&self, only: bool) -> Result<()> {
+        self.expect_alive("set_only_own_family")?;
         let _alone = self.inner.calls.lock();
         self.expect_phase(&[Phase::Idle], "keep address families apart")?;
         self.inner.lock().options.only_own_family = only;
@@ -240,6 +256,16 @@ impl CmId {
         self.refuse(RejectReason::VENDOR_OPTION, private_data)
     }
 
+    /// Whether `call` is of any use.
+    ///
+    /// # Errors
+    /// EIO: the device of the id has failed for good, as a fault rule says. Then only what looks at what is left, and puts
+    /// it away, works: events, addresses, leaving a group, moving to another channel, destroying.
+    pub fn expect_alive(&self, call: &str) -> Result<()> {
+        let device = self.inner.lock().device.clone();
+        device.map_or(Ok(()), |context| context.device.faults.expect_alive(call))
+    }
+
     /// An event that the program makes for itself: [`CmEventKind::User`] and its like, with a status and a number of its
     /// own, which comes as the [group's cookie](verbs_api::CmEvent::group_cookie).
     pub fn tell_program(&self, kind: CmEventKind, status: i32, number: u64) {
@@ -252,6 +278,7 @@ impl CmId {
     }
 
     fn refuse(&self, reason: RejectReason, private_data: &[u8]) -> Result<()> {
+        self.expect_alive("reject")?;
         let _alone = self.inner.calls.lock();
         self.expect_phase(&[Phase::Requested, Phase::Replied], "reject")?;
         if self.inner.space.is_datagram() {

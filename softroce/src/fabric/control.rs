@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::slice::{SLICE_COUNT, Slice};
+use super::slice::{SLICE_COUNT, SLICE_SET_BYTES, Slice, SliceSet};
 
 /// The opcode of control packets.
 pub(super) const OPCODE: u8 = 0xfe;
@@ -101,14 +101,18 @@ pub(super) fn is_mark(bytes: &[u8]) -> bool {
 
 /// Bytes before the packets of an adopted datagram.
 pub(super) const ADOPT_HEAD_BYTES: usize = 28;
+/// Bytes of a table that travels: a position for each slice, and the set of those that are asleep.
+pub(super) const TABLE_BYTES: usize = SLICE_COUNT + SLICE_SET_BYTES;
 /// Bytes of the largest other message.
-pub(super) const MESSAGE_BYTES_MAX: usize = 1 + SLICE_COUNT;
+pub(super) const MESSAGE_BYTES_MAX: usize = 1 + TABLE_BYTES;
 
 const KIND_HELLO: u8 = b'H';
 const KIND_ANSWER: u8 = b'A';
 const KIND_MISSED: u8 = b'M';
 const KIND_TABLE: u8 = b'T';
 const KIND_ADOPT: u8 = b'P';
+const KIND_QUESTION: u8 = b'Q';
+const KIND_SIGN_OF_LIFE: u8 = b'L';
 /// Stands for "not known" in a table: there are at most 255 members, so positions end at 254.
 const UNKNOWN_POSITION: u8 = 0xff;
 
@@ -122,7 +126,11 @@ pub(super) enum LinkMessage<'a> {
     /// "Your echo reached me instead of you."
     Missed { round: u32 },
     /// "I have attached this table", or what a newcomer should know.
-    Table(&'a [u8; SLICE_COUNT]),
+    Table(&'a [u8; TABLE_BYTES]),
+    /// "Do you run?"
+    Question,
+    /// "I do."
+    SignOfLife,
     /// "This is yours": packets with what is known of them.
     Adopt(Adopted<'a>),
 }
@@ -180,10 +188,18 @@ impl<'a> LinkMessage<'a> {
                 out[1..5].copy_from_slice(&round.to_be_bytes());
                 5
             }
-            LinkMessage::Table(positions) => {
+            LinkMessage::Table(table) => {
                 out[0] = KIND_TABLE;
-                out[1..].copy_from_slice(*positions);
+                out[1..].copy_from_slice(*table);
                 MESSAGE_BYTES_MAX
+            }
+            LinkMessage::Question => {
+                out[0] = KIND_QUESTION;
+                1
+            }
+            LinkMessage::SignOfLife => {
+                out[0] = KIND_SIGN_OF_LIFE;
+                1
             }
             LinkMessage::Adopt(_) => {
                 debug_assert!(false, "an adoption is sent in two parts, see Adopted::head");
@@ -206,6 +222,8 @@ impl<'a> LinkMessage<'a> {
             (KIND_MISSED, &[a, b, c, d]) => Some(LinkMessage::Missed {
                 round: u32::from_be_bytes([a, b, c, d]),
             }),
+            (KIND_QUESTION, []) => Some(LinkMessage::Question),
+            (KIND_SIGN_OF_LIFE, []) => Some(LinkMessage::SignOfLife),
             (KIND_TABLE, rest) => Some(LinkMessage::Table(rest.try_into().ok()?)),
             (KIND_ADOPT, _) => parse_adopted(bytes).map(LinkMessage::Adopt),
             _ => None,
@@ -236,23 +254,32 @@ fn parse_adopted(bytes: &[u8]) -> Option<Adopted<'_>> {
     })
 }
 
-/// How a table travels: a byte for each slice.
-pub(super) fn encode_table(table: &super::steering::Table) -> [u8; SLICE_COUNT] {
-    let mut positions = [UNKNOWN_POSITION; SLICE_COUNT];
-    for (number, place) in (0..=u8::MAX).zip(&mut positions) {
+/// How a table travels.
+pub(super) fn encode_table(table: &super::steering::Table) -> [u8; TABLE_BYTES] {
+    let mut bytes = [UNKNOWN_POSITION; TABLE_BYTES];
+    let (positions, asleep) = bytes.split_at_mut(SLICE_COUNT);
+    asleep.copy_from_slice(&table.asleep().to_bytes());
+    for (number, place) in (0..=u8::MAX).zip(positions) {
         if let Some(position) = Slice::new(number).and_then(|slice| table.position(slice)) {
             *place = position;
         }
     }
-    positions
+    bytes
 }
 
-/// The known positions of a table that travelled.
-pub(super) fn decode_table(positions: &[u8; SLICE_COUNT]) -> impl Iterator<Item = (Slice, u8)> {
-    (0..=u8::MAX)
-        .zip(*positions)
-        .filter(|(_, position)| *position != UNKNOWN_POSITION)
-        .filter_map(|(number, position)| Slice::new(number).map(|slice| (slice, position)))
+/// A table that travelled.
+pub(super) fn decode_table(bytes: &[u8; TABLE_BYTES]) -> super::steering::Table {
+    let mut table = super::steering::Table::EMPTY;
+    let (positions, asleep) = bytes.split_at(SLICE_COUNT);
+    for (number, position) in (0..=u8::MAX).zip(positions) {
+        if let (Some(slice), true) = (Slice::new(number), *position != UNKNOWN_POSITION) {
+            table.set(slice, *position);
+        }
+    }
+    if let Ok(asleep) = asleep.try_into() {
+        table.set_asleep(SliceSet::from_bytes(asleep));
+    }
+    table
 }
 
 #[cfg(test)]
@@ -306,7 +333,9 @@ mod tests {
     fn link_messages_come_back_as_they_were() {
         let mut table = Table::EMPTY;
         table.set(slice(9), 4);
-        let positions = encode_table(&table);
+        table.set(slice(255), 0);
+        table.set_asleep([slice(9)].into_iter().collect());
+        let bytes = encode_table(&table);
         for message in [
             LinkMessage::Hello { from: slice(3) },
             LinkMessage::Answer {
@@ -314,12 +343,14 @@ mod tests {
                 position: 5,
             },
             LinkMessage::Missed { round: 6 },
-            LinkMessage::Table(&positions),
+            LinkMessage::Table(&bytes),
+            LinkMessage::Question,
+            LinkMessage::SignOfLife,
         ] {
             let mut out = [0; MESSAGE_BYTES_MAX];
             assert_eq!(LinkMessage::parse(message.write(&mut out)), Some(message));
         }
-        assert_eq!(decode_table(&positions).collect::<Vec<_>>(), [(slice(9), 4)]);
+        assert_eq!(decode_table(&bytes), table);
     }
 
     #[test]

@@ -317,7 +317,7 @@ impl<F: Fabric> Fabric for Faulty<F> {
     }
 
     forward!(inner: send_as_it_is, counters, receive_pressure, unread_bytes, receive_buffer_bytes);
-    forward!(inner: qpn_slice, multicast, services, report_header_fields);
+    forward!(inner: qpn_slice, multicast, is_on_this_machine, services, report_header_fields, depart);
 }
 
 #[cfg(all(test, not(loom)))]

@@ -74,6 +74,11 @@ macro_rules! forward {
             self.$inner.has_multicast()
         }
     };
+    (@is_on_this_machine $inner:ident) => {
+        fn is_on_this_machine(&self, address: std::net::IpAddr) -> bool {
+            self.$inner.is_on_this_machine(address)
+        }
+    };
     (@services $inner:ident) => {
         fn claim_service(&mut self, service: roce_wire::cm::ServiceId) -> verbs_api::Result<()> {
             self.$inner.claim_service(service)
@@ -81,6 +86,11 @@ macro_rules! forward {
 
         fn release_service(&mut self, service: roce_wire::cm::ServiceId) {
             self.$inner.release_service(service);
+        }
+    };
+    (@depart $inner:ident) => {
+        fn depart(&mut self) {
+            self.$inner.depart();
         }
     };
     (@report_header_fields $inner:ident) => {

@@ -4,17 +4,22 @@
 //! another. The link carries packets that reached the wrong process, and its end tells at once that a member died,
 //! however it died: the kernel closes it.
 
-use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 use roce_wire::cm::ServiceId;
 use verbs_api::{Error, ErrorKind, Result};
 
-use super::control::{Adopted, LinkMessage, MESSAGE_BYTES_MAX};
-use super::slice::{SLICE_COUNT, Slice};
+use super::claim::ClaimName;
+use super::control::{LinkMessage, MESSAGE_BYTES_MAX};
+use super::services::{NotClaimed, Services};
+use super::slice::{SLICE_COUNT, Slice, SliceSet};
 use super::sys::{Connection, Epoll, Listener, Ready, Timer};
+
+mod event;
+
+pub(super) use event::{Event, NotSent};
 
 /// Two for each other member: when two join at once, each connects to the other.
 const LINKS_MAX: usize = 2 * SLICE_COUNT;
@@ -31,27 +36,6 @@ const TOKEN_TIMER: u64 = u64::MAX - 1;
 const TOKEN_OTHER: u64 = u64::MAX - 2;
 /// With the lower bits of the service.
 const TOKEN_SERVICE: u64 = 1 << 40;
-/// Services that one process may claim on an address.
-const SERVICES_MAX: usize = 1 << 16;
-
-/// What happened on the links.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Event<'a> {
-    /// A member that was not linked is now.
-    Joined(Slice),
-    /// A member has gone (it is not linked any more).
-    Left(Slice),
-    /// A member says something.
-    Message(Slice, LinkMessage<'a>),
-    /// Another process has received this for a service that we claimed.
-    Request(Adopted<'a>),
-    /// The timer has run out.
-    Timer,
-    /// Another descriptor in the set is readable.
-    Other,
-    /// Something without meaning.
-    Noise,
-}
 
 #[derive(Debug)]
 struct Link {
@@ -67,8 +51,8 @@ pub(super) struct Links {
     scope_id: u32,
     own: Slice,
     listener: Option<Listener>,
-    /// Services of RDMA CM that are ours, by the lower bits of their numbers.
-    services: BTreeMap<u32, Listener>,
+    /// Services of RDMA CM that are ours.
+    services: Services,
     epoll: Option<Epoll>,
     timer: Option<Timer>,
     timer_at_ns: Option<u64>,
@@ -119,7 +103,7 @@ impl Links {
             scope_id,
             own,
             listener: Some(listener),
-            services: BTreeMap::new(),
+            services: Services::new(address, scope_id),
             epoll: Some(epoll),
             timer: Some(timer),
             timer_at_ns: None,
@@ -177,68 +161,30 @@ impl Links {
         self.own
     }
 
-    /// Claim a service of RDMA CM. EADDRINUSE when somebody has it.
+    /// See [`Services::claim`].
     pub(super) fn claim_service(&mut self, service: ServiceId) -> Result<()> {
-        let key = service_key(service)?;
-        if self.services.len() >= SERVICES_MAX {
-            return Err(Error::new(
-                ErrorKind::NoMemory,
-                format!("a process can have {SERVICES_MAX} ports on an address"),
-            ));
-        }
-        let name = ClaimName::of_service(self.address, self.scope_id, service);
-        let listener = Listener::claim(name.as_bytes()).map_err(|error| match error.raw_os_error() {
-            Some(libc::EADDRINUSE) => Error::new(
-                ErrorKind::AddressInUse,
-                format!(
-                    "another process on {} has {service}; choose another port",
-                    self.address
-                ),
-            ),
-            _ => Error::system(format!("cannot claim {service}"), error),
-        })?;
-        if let Some(epoll) = &self.epoll {
-            epoll
-                .add(listener.as_raw_fd(), TOKEN_SERVICE | u64::from(key))
-                .map_err(|error| Error::system(format!("cannot watch {service}"), error))?;
-        }
-        self.services.insert(key, listener);
-        Ok(())
+        let epoll = self.epoll.as_ref();
+        self.services.claim(service, |fd, key| match epoll {
+            Some(epoll) => epoll.add(fd, TOKEN_SERVICE | u64::from(key)),
+            None => Ok(()),
+        })
     }
 
     /// Leave a service to others.
     pub(super) fn release_service(&mut self, service: ServiceId) {
-        let listener = service_key(service)
-            .ok()
-            .and_then(|key| self.services.remove(&key));
-        if let (Some(epoll), Some(listener)) = (&self.epoll, listener) {
+        if let (Some(epoll), Some(listener)) = (&self.epoll, self.services.release(service)) {
             epoll.remove(listener.as_raw_fd());
         }
     }
 
-    /// Pass a request on to who has claimed its service: at once or not at all.
+    /// See [`Services::pass_on`].
     pub(super) fn send_to_service(
         &self,
         service: ServiceId,
         head: &[u8],
         body: &[u8],
     ) -> Result<(), NotClaimed> {
-        let Ok(key) = service_key(service) else {
-            return Err(NotClaimed::ByAnybody);
-        };
-        if self.services.contains_key(&key) {
-            return Err(NotClaimed::ByOthers);
-        }
-        let name = ClaimName::of_service(self.address, self.scope_id, service);
-        match Connection::to(name.as_bytes()) {
-            // One that is lost is sent again by its sender.
-            Ok(Some(connection)) => {
-                let _ = connection.send(head, body);
-                Ok(())
-            }
-            Ok(None) => Err(NotClaimed::ByAnybody),
-            Err(_) => Ok(()),
-        }
+        self.services.pass_on(service, head, body)
     }
 
     /// The descriptor that becomes readable when [`next_event`](Links::next_event) has something.
@@ -267,9 +213,14 @@ impl Links {
 
     /// Send a message to all members.
     pub(super) fn send_to_all(&self, message: &LinkMessage<'_>) {
+        self.send_to(Slice::all_from(0).collect(), message);
+    }
+
+    /// Send a message to some members.
+    pub(super) fn send_to(&self, members: SliceSet, message: &LinkMessage<'_>) {
         let mut out = [0; MESSAGE_BYTES_MAX];
         let bytes = message.write(&mut out);
-        for slice in Slice::all_from(0) {
+        for slice in Slice::all_from(0).filter(|slice| members.contains(*slice)) {
             // A member that does not read will check its entry when it runs again.
             let _ = self.send(slice, bytes, &[]);
         }
@@ -324,6 +275,8 @@ impl Links {
                             return Some(self.heard(number, &buffer[..length]));
                         }
                         Err(error) if is_nothing_now(&error) => self.next_link(),
+                        // It has gone without reading all that we sent, which is told once, and before what it sent.
+                        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
                         Ok(_) | Err(_) => {
                             self.next_link();
                             if let Some(slice) = self.hang_up(number) {
@@ -340,7 +293,7 @@ impl Links {
     /// nothing may be taken out of it.)
     pub(super) fn close(&mut self) {
         self.listener = None;
-        self.services.clear();
+        self.services.close();
         self.timer = None;
         self.links.fill_with(|| None);
         self.epoll = None;
@@ -356,7 +309,7 @@ impl Links {
     fn accept_waiting(&mut self, service: Option<u32>) {
         for _ in 0..ACCEPTS_A_TURN_MAX {
             let listener = match service {
-                Some(key) => self.services.get(&key),
+                Some(key) => self.services.listener(key),
                 None => self.listener.as_ref(),
             };
             let Some(connection) = listener.and_then(Listener::accept) else {
@@ -421,34 +374,6 @@ impl Links {
     }
 }
 
-/// Why nothing was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NotSent {
-    /// There is no link to the owner, or no owner.
-    NotLinked,
-    /// The owner's inbox is full (it is stopped, or slow), or it is dying.
-    DoesNotRead,
-}
-
-/// Why a request was not passed on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NotClaimed {
-    /// It is our own.
-    ByOthers,
-    /// Nobody has it.
-    ByAnybody,
-}
-
-/// The lower bits of a service, which tell those of ports apart. EINVAL for others.
-fn service_key(service: ServiceId) -> Result<u32> {
-    match service.port() {
-        Some((protocol, port)) => Ok(u32::from(protocol) << 16 | u32::from(port)),
-        None => Err(Error::invalid(format!(
-            "{service} is not of a port, and cannot be claimed"
-        ))),
-    }
-}
-
 fn is_nothing_now(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -456,41 +381,48 @@ fn is_nothing_now(error: &io::Error) -> bool {
     )
 }
 
-/// The name that stands for a slice of an address (and of this network namespace, as all such names do).
-struct ClaimName {
-    bytes: [u8; CLAIM_NAME_BYTES_MAX],
-    length: usize,
-}
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
 
-/// The longest is that of a service on a link-local address: 9 + 39 + 1 + 10 + 4 + 16 bytes.
-const CLAIM_NAME_BYTES_MAX: usize = 80;
+    use super::super::sys::random_u64;
+    use super::*;
 
-impl ClaimName {
-    fn new(address: IpAddr, scope_id: u32, slice: Slice) -> Self {
-        let mut name = ClaimName {
-            bytes: [0; CLAIM_NAME_BYTES_MAX],
-            length: 0,
-        };
-        let mut room = &mut name.bytes[..];
-        let written = write!(room, "softroce/{address}%{scope_id}/{}", slice.number());
-        debug_assert!(written.is_ok(), "every name fits");
-        name.length = CLAIM_NAME_BYTES_MAX - room.len();
-        name
+    /// All that the links of a member have to tell now, in words.
+    fn heard(links: &mut Links) -> Vec<String> {
+        let mut buffer = vec![0; 1 << 16];
+        let mut all = Vec::new();
+        // The first look may find a new connection alone.
+        for _ in 0..3 {
+            links.look(0);
+            while let Some(event) = links.next_event(&mut buffer) {
+                all.push(format!("{event:?}"));
+            }
+        }
+        all
     }
 
-    fn of_service(address: IpAddr, scope_id: u32, service: ServiceId) -> Self {
-        let mut name = ClaimName {
-            bytes: [0; CLAIM_NAME_BYTES_MAX],
-            length: 0,
+    #[test]
+    fn what_a_member_said_before_it_left_is_heard_though_it_left_without_listening() {
+        let [_, a, b, c] = random_u64().to_be_bytes()[..4] else {
+            unreachable!("four bytes")
         };
-        let mut room = &mut name.bytes[..];
-        let written = write!(room, "softroce/{address}%{scope_id}/cm/{:x}", service.0);
-        debug_assert!(written.is_ok(), "every name fits");
-        name.length = CLAIM_NAME_BYTES_MAX - room.len();
-        name
-    }
-
-    fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
+        let address = IpAddr::V4(Ipv4Addr::new(127, a | 1, b, c));
+        let mut stays = Links::claim(address, 0, 1).unwrap();
+        let mut leaves = Links::claim(address, 0, 1).unwrap();
+        leaves.connect_all(|_| {});
+        let leaver = leaves.own();
+        assert_eq!(heard(&mut stays), [format!("Joined({leaver:?})")]);
+        // One message lies unread at the leaver, which has sent two meanwhile.
+        let mut out = [0; MESSAGE_BYTES_MAX];
+        let question = LinkMessage::Missed { round: 1 };
+        stays.send(leaver, question.write(&mut out), &[]).unwrap();
+        for round in [2, 3] {
+            let message = LinkMessage::Missed { round };
+            leaves.send(stays.own(), message.write(&mut out), &[]).unwrap();
+        }
+        drop(leaves);
+        let said = |round: u32| format!("{:?}", Event::Message(leaver, LinkMessage::Missed { round }));
+        assert_eq!(heard(&mut stays), [said(2), said(3), format!("Left({leaver:?})")]);
     }
 }

@@ -52,6 +52,67 @@ impl Slice {
     }
 }
 
+/// Some of the slices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SliceSet {
+    bits: [u64; SLICE_COUNT / 64],
+}
+
+/// Bytes of a set that travels.
+pub(super) const SLICE_SET_BYTES: usize = SLICE_COUNT / 8;
+
+impl SliceSet {
+    pub(super) const EMPTY: SliceSet = SliceSet {
+        bits: [0; SLICE_COUNT / 64],
+    };
+
+    pub(super) fn contains(&self, slice: Slice) -> bool {
+        self.bits[slice.index() / 64] >> (slice.index() % 64) & 1 == 1
+    }
+
+    pub(super) fn insert(&mut self, slice: Slice) {
+        self.bits[slice.index() / 64] |= 1 << (slice.index() % 64);
+    }
+
+    pub(super) fn remove(&mut self, slice: Slice) {
+        self.bits[slice.index() / 64] &= !(1 << (slice.index() % 64));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        *self == SliceSet::EMPTY
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.bits.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    pub(super) fn to_bytes(self) -> [u8; SLICE_SET_BYTES] {
+        let mut bytes = [0; SLICE_SET_BYTES];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(self.bits) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
+        bytes
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8; SLICE_SET_BYTES]) -> Self {
+        let mut set = SliceSet::EMPTY;
+        for (word, place) in set.bits.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *word = u64::from_be_bytes(*place);
+        }
+        // Number 0 is nobody's.
+        set.bits[0] &= !1;
+        set
+    }
+}
+
+impl FromIterator<Slice> for SliceSet {
+    fn from_iter<I: IntoIterator<Item = Slice>>(slices: I) -> Self {
+        let mut set = SliceSet::EMPTY;
+        slices.into_iter().for_each(|slice| set.insert(slice));
+        set
+    }
+}
+
 /// Where a packet wants to go, as far as the steering is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destination {
@@ -118,6 +179,21 @@ mod tests {
             }
             assert_eq!(seen.iter().filter(|s| **s).count(), 255);
         }
+    }
+
+    #[test]
+    fn a_set_of_slices_comes_back_as_it_was_and_never_holds_number_0() {
+        let set: SliceSet = [1, 63, 64, 255].map(Slice).into_iter().collect();
+        assert_eq!(SliceSet::from_bytes(&set.to_bytes()), set);
+        assert_eq!(
+            (set.count(), set.contains(Slice(64)), set.contains(Slice(65))),
+            (4, true, false)
+        );
+        let all = SliceSet::from_bytes(&[0xff; SLICE_SET_BYTES]);
+        assert_eq!(all, Slice::all_from(0).collect());
+        let mut none = all;
+        Slice::all_from(0).for_each(|slice| none.remove(slice));
+        assert!(none.is_empty());
     }
 
     #[test]

@@ -11,31 +11,18 @@
 //! remembered of a member outlives tables without it. When a member leaves, the one in the last position takes its
 //! place and is not in the table with that, so it does not wait for an echo to fail.
 
-use super::slice::{SLICE_COUNT, Slice};
+use super::slice::{SLICE_COUNT, Slice, SliceSet};
 use super::steering::Table;
+use answers::{Answers, Others, Rule};
+use phase::{Attempt, Phase, Purpose};
+use times::{
+    ANSWER_PATIENCE_NS, BACKOFF_NS_MAX, BACKOFF_NS_MIN, CHECK_DELAYS_NS, ECHO_PATIENCE_NS, HEARTBEAT_NS,
+    PROBES_EXTRA, PROBES_EXTRA_A_FAILURE, STRAY_PAUSE_NS, TIMES_ASKED_MAX,
+};
 
-/// How long an echo may take. The kernel has put it into the own receive queue, if that is where it goes, in
-/// microseconds; the rest is for the own thread to get a processor.
-const ECHO_PATIENCE_NS: u64 = 2_000_000;
-/// How long answers may take, for which threads of other processes must get a processor.
-const ANSWER_PATIENCE_NS: u64 = 5_000_000;
-/// Checks after a change, as delays from the one before. The kernel moves sockets a little after the links of a killed
-/// process have closed, so one check is not enough.
-const CHECK_DELAYS_NS: [u64; 5] = [0, 1_000_000, 5_000_000, 20_000_000, 100_000_000];
-/// Between checks when nothing changes, while there are other members.
-const HEARTBEAT_NS: u64 = 1_000_000_000;
-/// Least time from a check that succeeded to the next one that a stray packet asks for.
-const STRAY_PAUSE_NS: u64 = 1_000_000;
-/// Repairs that fail in a row are spaced out, from the first to the second of these.
-const BACKOFF_NS_MIN: u64 = 1_000_000;
-const BACKOFF_NS_MAX: u64 = 500_000_000;
-/// Positions asked beyond the members known, in case others have just joined; more after each repair that failed,
-/// since then somebody is there whom we do not know.
-const PROBES_EXTRA: usize = 1;
-/// A round of probes is sent so often before who has not answered is held for stopped. Who only waits for a processor
-/// answers one of them.
-const TIMES_ASKED_MAX: u8 = 4;
-const PROBES_EXTRA_A_FAILURE: usize = 8;
+mod answers;
+mod phase;
+mod times;
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,51 +35,6 @@ pub(super) enum Action {
     AttachTable,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Nothing under way.
-    Resting,
-    /// An echo is out.
-    Checking {
-        round: u32,
-        give_up_at_ns: u64,
-        purpose: Purpose,
-    },
-    /// Probes are out.
-    Probing {
-        round: u32,
-        give_up_at_ns: u64,
-        positions: u8,
-        attempt: Attempt,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
-    /// To see whether a repair is needed.
-    Routine,
-    /// To see whether the repair has helped.
-    AfterRepair,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Attempt {
-    First,
-    /// After a table was attached for its rule about probes alone.
-    WithRule,
-}
-
-/// What the answers to probes tell about the program of the address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rule {
-    /// It lets probes find their positions.
-    Attached,
-    /// There is none.
-    Missing,
-    /// Nobody has answered: there is none, and a stopped member swallows the probes, or all are slow.
-    Unknown,
-}
-
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Steward {
@@ -102,10 +44,8 @@ pub(super) struct Steward {
     /// The last one that is known to have been attached.
     attached: Table,
     phase: Phase,
-    /// The lowest position by which each slice answered in the round of probes.
-    answers: [Option<u8>; SLICE_COUNT],
-    /// Which positions were answered for.
-    answered: [bool; SLICE_COUNT],
+    /// To the round of probes.
+    answers: Answers,
     /// How often that round was sent.
     times_asked: u8,
     round: u32,
@@ -125,8 +65,7 @@ impl Steward {
             table: Table::EMPTY,
             attached: Table::EMPTY,
             phase: Phase::Resting,
-            answers: [None; SLICE_COUNT],
-            answered: [false; SLICE_COUNT],
+            answers: Answers::NONE,
             times_asked: 0,
             round: first_round,
             next_check_ns: None,
@@ -198,14 +137,32 @@ impl Steward {
     }
 
     /// Another member has attached this table, or tells a newcomer of it.
-    pub(super) fn table_announced(&mut self, now_ns: u64, entries: impl Iterator<Item = (Slice, u8)>) {
+    pub(super) fn table_announced(&mut self, now_ns: u64, announced: &Table) {
         self.table = self.remembered();
-        self.attached = Table::EMPTY;
-        for (slice, position) in entries {
+        self.table.set_asleep(*announced.asleep());
+        for (slice, position) in announced.entries() {
             self.table.set(slice, position);
-            self.attached.set(slice, position);
         }
+        self.attached = *announced;
         self.check_soon(now_ns);
+    }
+
+    /// These members were asked for a sign of life, and gave none. Nothing happens while something is under way, and
+    /// nothing is lost by that: they will be asked again.
+    pub(super) fn are_asleep(&mut self, now_ns: u64, asleep: SliceSet) {
+        if self.phase == Phase::Resting && self.attached.asleep() != &asleep {
+            self.table.set_asleep(asleep);
+            self.start_probing(now_ns, Attempt::First);
+        }
+    }
+
+    /// A member says something.
+    pub(super) fn heard(&mut self, now_ns: u64, slice: Slice) {
+        if self.attached.asleep().contains(slice) {
+            let mut asleep = *self.attached.asleep();
+            asleep.remove(slice);
+            self.are_asleep(now_ns, asleep);
+        }
     }
 
     /// Another member got packets of ours.
@@ -249,10 +206,7 @@ impl Steward {
                 positions,
                 ..
             } if awaited == round && position < positions => {
-                let lowest = &mut self.answers[slice.index()];
-                // A probe beyond the last socket goes anywhere, so the lowest position is the true one.
-                *lowest = Some(lowest.map_or(position, |known| known.min(position)));
-                self.answered[usize::from(position)] = true;
+                self.answers.note(position, slice);
                 if self.knows_enough() {
                     self.finish_probing(now_ns);
                 }
@@ -343,8 +297,7 @@ impl Steward {
         let extra = PROBES_EXTRA + PROBES_EXTRA_A_FAILURE * self.repairs_failed as usize;
         let positions = (others + 1).saturating_add(extra).min(usize::from(u8::MAX)) as u8;
         self.round = self.round.wrapping_add(1);
-        self.answers = [None; SLICE_COUNT];
-        self.answered = [false; SLICE_COUNT];
+        self.answers = Answers::NONE;
         self.times_asked = 0;
         self.ask(now_ns, positions, attempt);
     }
@@ -370,11 +323,16 @@ impl Steward {
         else {
             return;
         };
-        let rule = self.rule(positions);
+        let others = if self.is_alone() {
+            Others::None
+        } else {
+            Others::Some
+        };
+        let rule = self.answers.rule(positions, others);
         let may_be_slow = match rule {
             Rule::Missing => false,
             Rule::Unknown => true,
-            Rule::Attached => self.answers[self.own.index()].is_some() && !self.knows_enough(),
+            Rule::Attached => self.answers.of(self.own).is_some() && !self.knows_enough(),
         };
         if may_be_slow && self.times_asked < TIMES_ASKED_MAX {
             self.ask(now_ns, positions, attempt);
@@ -386,7 +344,7 @@ impl Steward {
             self.start_probing(now_ns, Attempt::WithRule);
             return;
         }
-        let Some(own_position) = self.answers[self.own.index()] else {
+        let Some(own_position) = self.answers.of(self.own) else {
             self.rest_before_repair(now_ns);
             return;
         };
@@ -406,30 +364,17 @@ impl Steward {
     /// The own position is known, and a position for everybody else: what is remembered will do, since each member
     /// checks its own entry when it hears of the new table. So a stopped member keeps nobody waiting.
     fn knows_enough(&self) -> bool {
-        let known =
-            |slice: Slice| self.answers[slice.index()].is_some() || self.table.position(slice).is_some();
-        self.answers[self.own.index()].is_some()
+        let known = |slice: Slice| self.answers.of(slice).is_some() || self.table.position(slice).is_some();
+        self.answers.of(self.own).is_some()
             && (1..=u8::MAX)
                 .filter_map(Slice::new)
                 .all(|slice| !self.members[slice.index()] || known(slice))
     }
 
-    /// Without a program the kernel sends all probes, which differ in nothing that it hashes, to one socket.
-    fn rule(&self, positions: u8) -> Rule {
-        let answerers = self.answers.iter().flatten().count();
-        let are_all_answered = self.answered[..usize::from(positions)]
-            .iter()
-            .all(|answered| *answered);
-        match answerers {
-            0 => Rule::Unknown,
-            1 if !self.is_alone() && are_all_answered => Rule::Missing,
-            _ => Rule::Attached,
-        }
-    }
-
     /// The places of other members, as last known.
     fn remembered(&self) -> Table {
         let mut remembered = Table::EMPTY;
+        remembered.set_asleep(*self.table.asleep());
         for slice in (1..=u8::MAX).filter_map(Slice::new) {
             if let (true, Some(position)) = (self.members[slice.index()], self.table.position(slice)) {
                 remembered.set(slice, position);
@@ -443,7 +388,7 @@ impl Steward {
     fn rebuild_table(&mut self, own_position: u8) {
         self.table = self.remembered();
         for slice in (1..=u8::MAX).filter_map(Slice::new) {
-            if let Some(position) = self.answers[slice.index()] {
+            if let Some(position) = self.answers.of(slice) {
                 self.table.set(slice, position);
             }
         }

@@ -5,39 +5,35 @@
 //! keep [right](super::steward), and whoever receives a packet of another's passes it on. Nobody depends on another to
 //! run, and a member that is killed, stopped or forked disturbs none but its own peers.
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use roce_wire::ROCE_V2_PORT;
 use roce_wire::cm::ServiceId;
 use softroce_engine::{Path, PortConfig, RxMeta, TxBatch};
 use verbs_api::{Error, Result};
 
 use super::links::Links;
 use super::steward::Steward;
-use super::sys::{self, HeaderFields, ReceiveArena, Sharing, SocketOptions, UdpSocket};
+use super::sys::{self, ReceiveArena, Sharing, SocketOptions, UdpSocket};
 use super::{Fabric, FabricCounters};
 use crate::clock::monotonic_ns;
 use crate::interfaces::{Interface, InterfaceMonitor};
+pub use endpoint::Endpoint;
+pub use options::{Trains, UdpOptions};
+
+use endpoint::{resolve, scope_id, socket_address};
 use groups::Groups;
 use member::Member;
 use transmit::Transmitter;
 
+mod endpoint;
 mod groups;
 mod member;
+mod options;
 mod refusal;
 mod transmit;
-
-/// Where a fabric sits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Endpoint {
-    /// On this address of the machine. Every 127.x.y.z is one.
-    Address(IpAddr),
-    /// On the first address of this interface, IPv4 before IPv6.
-    Interface(String),
-}
 
 /// What is relied on of a receive buffer, bytes: the system's usual size, or this part of a larger one. What it has besides
 /// is for packets that nobody bounds: those of UC and UD, and of strangers.
@@ -47,50 +43,16 @@ const PART_RELIED_ON: u32 = 4;
 /// under way.
 const RELIED_ON_BYTES_MAX: u32 = 675_840;
 
-/// How to open a [`UdpFabric`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UdpOptions {
-    /// Where it sits.
-    pub endpoint: Endpoint,
-    /// Trains (`UDP_SEGMENT` and `UDP_GRO`), where the kernel has them; or every packet by itself.
-    pub trains: Trains,
-    /// Receive buffer to ask for, bytes as the kernel counts them, which caps it at twice `net.core.rmem_max`.
-    /// `None`: the system's default.
-    pub receive_buffer_bytes: Option<u32>,
-    /// Whether the traffic class and the hop limit of packets that arrive are told.
-    pub header_fields: HeaderFields,
-}
-
-/// Whether runs of packets travel as trains.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Trains {
-    /// Where the kernel can.
-    #[default]
-    Allowed,
-    /// Every packet is sent and received by itself.
-    Never,
-}
-
-impl UdpOptions {
-    /// The usual options for an address.
-    pub fn new(address: IpAddr) -> Self {
-        UdpOptions {
-            endpoint: Endpoint::Address(address),
-            trains: Trains::default(),
-            receive_buffer_bytes: None,
-            header_fields: HeaderFields::default(),
-        }
-    }
-}
-
 /// Receive rounds between two looks at the links, when nothing has come over them lately.
 const LOOK_EVERY_ROUNDS: u32 = 32;
 /// Rounds with a look each after something has come.
 const BUSY_LOOKS: u32 = 256;
 /// Receive rounds for which a measurement of the receive buffer holds.
 const PRESSURE_ROUNDS: u32 = 16;
-/// Receive rounds at the end, to pass on what is not ours.
-const LAST_READS: u32 = 64;
+/// Receive rounds at the end, to pass on what is not ours: more than the largest receive buffer has packets for.
+const LAST_READS: u32 = 1 << 14;
+/// How often the socket must be found empty.
+const LAST_LOOKS: u32 = 2;
 /// How long opening waits for the other processes to help: a stopped one does not.
 const SETTLE_PATIENCE_NS: u64 = 100_000_000;
 
@@ -99,6 +61,8 @@ const SETTLE_PATIENCE_NS: u64 = 100_000_000;
 pub struct UdpFabric {
     /// `None` in a forked child, after [`close_in_child`](Fabric::close_in_child).
     socket: Option<UdpSocket>,
+    /// Who opened it: a child's copy is no owner.
+    process: u32,
     own: SocketAddr,
     interface: Interface,
     monitor: Option<InterfaceMonitor>,
@@ -163,6 +127,7 @@ impl UdpFabric {
         }
         let mut fabric = UdpFabric {
             socket: Some(socket),
+            process: std::process::id(),
             own,
             interface,
             monitor,
@@ -349,6 +314,16 @@ impl Fabric for UdpFabric {
         self.groups.are_reachable()
     }
 
+    fn is_on_this_machine(&self, address: IpAddr) -> bool {
+        if address.is_loopback() || address == self.own.ip() {
+            return true;
+        }
+        // A socket cannot be had on addresses of others, unless the system is told to give any; then the list of
+        // interfaces decides, which takes longer.
+        std::net::UdpSocket::bind((address, 0)).is_ok()
+            && Interface::by_address(address).is_ok_and(|interface| interface.is_some())
+    }
+
     fn claim_service(&mut self, service: ServiceId) -> Result<()> {
         self.member.claim_service(service)
     }
@@ -363,6 +338,27 @@ impl Fabric for UdpFabric {
         let _ = socket.map(|socket| socket.report_header_fields(self.own.is_ipv4()));
     }
 
+    fn depart(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
+        // After another member has left, packets of others may come here until the table is repaired; so ours is no
+        // address for them before the last read. Refused by old kernels, and when it was done before.
+        let _ = self.socket.as_ref().map(UdpSocket::leave_address);
+        let mut nobody = |_: &RxMeta, _: &[u8]| {};
+        for _ in 0..LAST_LOOKS {
+            for _ in 0..LAST_READS {
+                self.last_round = 0;
+                self.read_socket(&mut nobody);
+                if self.last_round == 0 {
+                    break;
+                }
+            }
+            // Another processor may be about to put a packet here for which it chose this socket before.
+            std::thread::yield_now();
+        }
+    }
+
     fn close_in_child(&mut self) {
         self.groups.close();
         self.member.close();
@@ -373,15 +369,7 @@ impl Fabric for UdpFabric {
 
 impl Drop for UdpFabric {
     fn drop(&mut self) {
-        // After another member has left, packets of others may lie here until the table is repaired.
-        let mut nobody = |_: &RxMeta, _: &[u8]| {};
-        for _ in 0..LAST_READS {
-            self.last_round = 0;
-            self.read_socket(&mut nobody);
-            if self.last_round == 0 {
-                break;
-            }
-        }
+        self.depart();
         // The socket goes before the links: who sees a link end finds the kernel's numbering changed already.
         self.socket = None;
     }
@@ -398,45 +386,6 @@ fn find_faster_icrc() {
     static IS_FOUND: AtomicBool = AtomicBool::new(false);
     if !IS_FOUND.swap(true, Ordering::Relaxed) {
         roce_wire::icrc::choose_faster_way(monotonic_ns);
-    }
-}
-
-/// The address of an endpoint and the interface that has it.
-fn resolve(endpoint: &Endpoint) -> Result<(IpAddr, Interface)> {
-    let failed = |error| Error::system("cannot list the network interfaces", error);
-    match endpoint {
-        Endpoint::Address(address) => {
-            refusal::check_address(*address)?;
-            let interface = Interface::by_address(*address).map_err(failed)?;
-            interface
-                .map(|interface| (*address, interface))
-                .ok_or_else(|| refusal::not_here(*address))
-        }
-        Endpoint::Interface(name) => {
-            let interface = Interface::by_name(name).map_err(failed)?;
-            let interface = interface.ok_or_else(|| refusal::no_interface(name))?;
-            let address = interface
-                .first_address()
-                .ok_or_else(|| refusal::no_address(name))?;
-            Ok((address, interface))
-        }
-    }
-}
-
-/// The address with RoCE's port; a link-local one also needs its interface.
-fn socket_address(address: IpAddr, interface: &Interface) -> SocketAddr {
-    match address {
-        IpAddr::V6(v6) if v6.is_unicast_link_local() => {
-            SocketAddr::V6(SocketAddrV6::new(v6, ROCE_V2_PORT, 0, interface.index))
-        }
-        IpAddr::V4(_) | IpAddr::V6(_) => SocketAddr::new(address, ROCE_V2_PORT),
-    }
-}
-
-fn scope_id(address: &SocketAddr) -> u32 {
-    match address {
-        SocketAddr::V4(_) => 0,
-        SocketAddr::V6(v6) => v6.scope_id(),
     }
 }
 

@@ -1,10 +1,10 @@
 //! The IP packet around a RoCE packet, as it was or must have been on the wire.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use roce_wire::ROCE_V2_PORT;
 use roce_wire::icrc::{Flow, FlowCrc, Verdict};
-use roce_wire::ip::{IPV6_LEN, Ip, Ipv4, Ipv6};
+use roce_wire::ip::{IPV6_LEN, Ip, IpFields};
 use roce_wire::udp::{UDP_LEN, Udp, datagram_checksum};
 
 /// The largest UDP payload with the largest headers.
@@ -51,23 +51,16 @@ impl FrameBuilder {
 }
 
 fn ip_header(headers: &Headers, packet: &[u8]) -> Ip {
-    match (headers.src, headers.dst) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => Ip::V4(Ipv4 {
-            tos: headers.traffic_class,
-            identification: identification(headers, packet),
-            dont_fragment: true,
-            ttl: headers.hop_limit,
-            src,
-            dst,
-        }),
-        (src, dst) => Ip::V6(Ipv6 {
-            traffic_class: headers.traffic_class,
-            flow_label: 0,
-            hop_limit: headers.hop_limit,
-            src: as_v6(src),
-            dst: as_v6(dst),
-        }),
-    }
+    let fields = IpFields {
+        traffic_class: headers.traffic_class,
+        hop_limit: headers.hop_limit,
+        // IPv6 has none, and its ICRC needs no search for one.
+        identification: match (headers.src, headers.dst) {
+            (IpAddr::V4(_), IpAddr::V4(_)) => identification(headers, packet),
+            _ => 0,
+        },
+    };
+    Ip::between(headers.src, headers.dst, fields)
 }
 
 /// The identification that the ICRC covers; 0 where it is wrong with any.
@@ -95,12 +88,5 @@ fn checksum(headers: &Headers, packet: &[u8]) -> u16 {
             ROCE_V2_PORT,
             packet,
         ),
-    }
-}
-
-fn as_v6(address: IpAddr) -> Ipv6Addr {
-    match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-        IpAddr::V6(v6) => v6,
     }
 }

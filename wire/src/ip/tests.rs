@@ -144,3 +144,33 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_header_between_two_addresses_is_of_their_family_and_of_ipv6_between_two_families() {
+    let fields = IpFields {
+        traffic_class: 0xb9,
+        hop_limit: 7,
+        identification: 0x1234,
+    };
+    let between = |src: &str, dst: &str| Ip::between(src.parse().unwrap(), dst.parse().unwrap(), fields);
+    assert_eq!(
+        between("192.0.2.1", "192.0.2.2"),
+        Ip::V4(Ipv4 {
+            tos: 0xb9,
+            identification: 0x1234,
+            dont_fragment: true,
+            ttl: 7,
+            src: [192, 0, 2, 1].into(),
+            dst: [192, 0, 2, 2].into(),
+        })
+    );
+    let mixed = Ip::V6(Ipv6 {
+        traffic_class: 0xb9,
+        flow_label: 0,
+        hop_limit: 7,
+        src: "::ffff:192.0.2.1".parse().unwrap(),
+        dst: "2001:db8::2".parse().unwrap(),
+    });
+    assert_eq!(between("192.0.2.1", "2001:db8::2"), mixed);
+    assert_eq!(between("::ffff:192.0.2.1", "2001:db8::2"), mixed);
+}

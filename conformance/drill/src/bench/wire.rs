@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use roce_wire::ROCE_V2_PORT;
 use roce_wire::frame::Frame;
 use roce_wire::icrc::{self, Flow, Verdict};
-use roce_wire::ip::{Ip, Ipv4, Ipv6};
+use roce_wire::ip::{Ip, IpFields};
 use roce_wire::pcap::{LinkType, NgWriter};
 use roce_wire::udp::Udp;
 use verbs_api::Gid;
@@ -202,30 +202,12 @@ impl Bench for WireBench {
 
 /// The IP header of a kept packet; a socket does not show the real one.
 fn header(kept: &Kept) -> Ip {
-    match (kept.flow.src, kept.flow.dst) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => Ip::V4(Ipv4 {
-            tos: 0,
-            identification: kept.ip_id,
-            dont_fragment: true,
-            ttl: 64,
-            src,
-            dst,
-        }),
-        (src, dst) => Ip::V6(Ipv6 {
-            traffic_class: 0,
-            flow_label: 0,
-            hop_limit: 64,
-            src: as_v6(src),
-            dst: as_v6(dst),
-        }),
-    }
-}
-
-fn as_v6(address: IpAddr) -> Ipv6Addr {
-    match address {
-        IpAddr::V4(v4) => Ipv4Addr::to_ipv6_mapped(&v4),
-        IpAddr::V6(v6) => v6,
-    }
+    let fields = IpFields {
+        traffic_class: 0,
+        hop_limit: 64,
+        identification: kept.ip_id,
+    };
+    Ip::between(kept.flow.src, kept.flow.dst, fields)
 }
 
 /// Packets leave whole, with "don't fragment" and the identification 0 that their ICRC is made for.

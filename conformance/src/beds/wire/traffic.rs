@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 use roce_wire::Headers;
 use roce_wire::frame::Frame;
 use roce_wire::icrc::Flow;
-use roce_wire::ip::{Ip, Ipv4, Ipv6};
+use roce_wire::ip::{Ip, IpFields};
 use roce_wire::pcap::{LinkType, NgWriter};
 use roce_wire::udp::Udp;
 use softroce_sim::Random;
@@ -256,7 +255,15 @@ pub(super) fn emit(
 ) -> io::Result<Vec<u8>> {
     let parts = Frame {
         ethernet,
-        ip: ip(flow, marks),
+        ip: Ip::between(
+            flow.src,
+            flow.dst,
+            IpFields {
+                traffic_class: marks.class,
+                hop_limit: 64,
+                identification: marks.identification,
+            },
+        ),
         udp: Udp {
             source_port: flow.source_port,
             dest_port: flow.dest_port,
@@ -268,31 +275,4 @@ pub(super) fn emit(
     let mut frame = vec![0; parts.len()];
     parts.emit(&mut frame).map_err(io::Error::other)?;
     Ok(frame)
-}
-
-fn ip(flow: &Flow, marks: Marks) -> Ip {
-    match (flow.src, flow.dst) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => Ip::V4(Ipv4 {
-            tos: marks.class,
-            identification: marks.identification,
-            dont_fragment: true,
-            ttl: 64,
-            src,
-            dst,
-        }),
-        (src, dst) => Ip::V6(Ipv6 {
-            traffic_class: marks.class,
-            flow_label: 0,
-            hop_limit: 64,
-            src: as_v6(src),
-            dst: as_v6(dst),
-        }),
-    }
-}
-
-fn as_v6(address: IpAddr) -> Ipv6Addr {
-    match address {
-        IpAddr::V4(v4) => Ipv4Addr::to_ipv6_mapped(&v4),
-        IpAddr::V6(v6) => v6,
-    }
 }

@@ -34,7 +34,7 @@ pub enum Interface {
 #[command(next_help_heading = "Devices of libibverbs")]
 pub struct Options {
     /// Whose devices: softroce, or libibverbs (the same as --bed native)
-    #[arg(long, value_enum, value_name = "NAME")]
+    #[arg(long, value_enum, value_name = "NAME", conflicts_with = "bed")]
     provider: Option<Provider>,
     /// Its device; once: it talks to itself, twice: left and right; the first there is when left out
     #[arg(long, value_name = "DEVICE")]
@@ -45,15 +45,15 @@ pub struct Options {
     /// Another libibverbs.so.1
     #[arg(long, value_name = "PATH")]
     library: Option<PathBuf>,
-    /// How requests are posted and completions polled
-    #[arg(long, value_enum, default_value_t)]
-    interface: Interface,
+    /// How requests are posted and completions polled [default: lists]
+    #[arg(long, value_enum)]
+    interface: Option<Interface>,
     /// The network interfaces at the far ends of the two devices' own, left and right, such as the other ends of two veth
     /// pairs: softroce joins them, and so also runs the cases that see, lose and forge packets (needs root)
     #[arg(long, value_name = "LEFT,RIGHT", value_delimiter = ',', num_args = 1)]
     wire: Vec<String>,
     /// Seconds to wait for what must come; more for an emulated machine [default: 15]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     patience: Option<u64>,
 }
 
@@ -80,12 +80,31 @@ impl Options {
             library: self.library.clone(),
             devices: self.device.clone(),
             gid_index: self.gid_index,
-            interface: match self.interface {
+            interface: match self.interface.unwrap_or_default() {
                 Interface::Lists => conformance::beds::Interface::Lists,
                 Interface::Extended => conformance::beds::Interface::Extended,
             },
             patience: self.patience.map(Duration::from_secs),
         })
+    }
+
+    /// Every option must mean something to one of the beds.
+    pub fn check(&self, beds: &[BedKind]) -> Result<()> {
+        const LIBRARIES: &[BedKind] = &[BedKind::Native, BedKind::DropIn];
+        const NATIVE: &[BedKind] = &[BedKind::Native];
+        for (name, is_given, users) in [
+            ("--device", !self.device.is_empty(), NATIVE),
+            ("--gid-index", self.gid_index.is_some(), NATIVE),
+            ("--library", self.library.is_some(), NATIVE),
+            ("--wire", !self.wire.is_empty(), NATIVE),
+            ("--interface", self.interface.is_some(), LIBRARIES),
+            ("--patience", self.patience.is_some(), LIBRARIES),
+        ] {
+            if is_given {
+                expect_use(name, beds, users)?;
+            }
+        }
+        Ok(())
     }
 
     /// The beds that the provider stands for.
@@ -96,6 +115,22 @@ impl Options {
         })
     }
 }
+
+/// An option that was given must mean something to one of the beds.
+pub fn expect_use(option: &str, beds: &[BedKind], users: &[BedKind]) -> Result<()> {
+    if beds.iter().any(|bed| users.contains(bed)) {
+        return Ok(());
+    }
+    let names = |beds: &[BedKind]| beds.iter().map(|bed| bed.name()).collect::<Vec<_>>().join(", ");
+    bail!(
+        "{option} has no meaning with --bed {}; it is for --bed {}",
+        names(beds),
+        names(users)
+    )
+}
+
+/// The longest patience, seconds: a day.
+const SECONDS_MAX: u64 = 86_400;
 
 /// Tells this program, started by itself, that its variables are right.
 const STARTED: &str = "SOFTROCE_CONFORMANCE_DROPIN";

@@ -54,13 +54,8 @@ impl<P: Provider> Parts<'_, P> {
 impl<P: Provider> Endpoint<P> {
     /// Open the provider's first device and create everything. `mtu` 0 takes the port's.
     pub fn open(provider: &P, service: Service, sizes: Sizes, mtu: usize, waiting: Waiting) -> Result<Self> {
-        let device = provider
-            .devices()?
-            .into_iter()
-            .next()
-            .context("the provider has no device")?;
-        let context = provider.open(&device.name)?;
-        let mtu = usable_mtu(mtu, context.query_port(1)?.active_mtu, &device.name)?;
+        let context = first_device(provider)?;
+        let mtu = usable_mtu(mtu, context.query_port(1)?.active_mtu, context.name())?;
         check_size(service, sizes, mtu)?;
         let gid = context.query_gid(1, 0)?.gid;
         let pd = context.alloc_pd()?;
@@ -82,29 +77,22 @@ impl<P: Provider> Endpoint<P> {
             Transport::Xrc => Some(context.open_xrc_domain(None)?),
             Transport::Rc | Transport::Uc | Transport::Ud => None,
         };
-        let shared = SrqInit {
-            max_wr: sizes.recv_depth * sizes.qps as u32,
-            max_sge: recv_sges,
-            limit: 0,
-            cookie: 0,
-            xrc: xrc_domain.as_ref().map(|domain| (domain, &cq)),
+        let srq = match service.has_shared_receives() {
+            true => Some(pd.create_srq(&SrqInit {
+                max_wr: sizes.recv_depth * sizes.qps as u32,
+                max_sge: recv_sges,
+                limit: 0,
+                cookie: 0,
+                xrc: xrc_domain.as_ref().map(|domain| (domain, &cq)),
+            })?),
+            false => None,
         };
-        let srq = service
-            .has_shared_receives()
-            .then(|| pd.create_srq(&shared))
-            .transpose()?;
         let parts = Parts::<P> {
             pd: &pd,
             cq: &cq,
             srq: srq.as_ref(),
             xrc_domain: xrc_domain.as_ref(),
-            cap: QpCap {
-                max_send_wr: sizes.depth,
-                max_recv_wr: if srq.is_some() { 0 } else { sizes.recv_depth },
-                max_send_sge: 1,
-                max_recv_sge: if srq.is_some() { 0 } else { recv_sges },
-                max_inline_data: 0,
-            },
+            cap: capacity(sizes, recv_sges, srq.is_some()),
             access,
         };
         let qps = parts.queue_pairs(service.sender_type(), sizes.qps)?;
@@ -135,6 +123,23 @@ impl<P: Provider> Endpoint<P> {
             _xrc_domain: xrc_domain,
             _context: context,
         })
+    }
+}
+
+fn first_device<P: Provider>(provider: &P) -> Result<P::Context> {
+    let first = provider.devices()?.into_iter().next();
+    Ok(provider.open(&first.context("the provider has no device")?.name)?)
+}
+
+/// What a queue pair holds; receives may be the shared queue's.
+fn capacity(sizes: Sizes, recv_sges: u32, shares_receives: bool) -> QpCap {
+    let own = |count| if shares_receives { 0 } else { count };
+    QpCap {
+        max_send_wr: sizes.depth,
+        max_recv_wr: own(sizes.recv_depth),
+        max_send_sge: 1,
+        max_recv_sge: own(recv_sges),
+        max_inline_data: 0,
     }
 }
 

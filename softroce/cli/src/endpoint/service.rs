@@ -103,6 +103,33 @@ impl From<Kind> for Service {
     }
 }
 
+/// A server that was told something serves no client that wants something else: the client decides.
+pub fn check_told<T: PartialEq + std::fmt::Display>(option: &str, told: Option<T>, agreed: T) -> Result<()> {
+    match told {
+        Some(told) if told != agreed => bail!(
+            "this end was told {option} {told}, the client {option} {agreed}; start both with the same words"
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// The same for a path MTU; 0 stands for that of the interface.
+pub fn check_told_mtu(told: Option<usize>, agreed: usize) -> Result<()> {
+    let shown = match agreed {
+        0 => "of its interface".to_owned(),
+        bytes => bytes.to_string(),
+    };
+    check_told("--mtu", told.map(|bytes| bytes.to_string()), shown)
+}
+
+/// The same for a switch: it needs both ends, or its client alone.
+pub fn check_told_switch(option: &str, told: bool, agreed: bool) -> Result<()> {
+    if told && !agreed {
+        bail!("this end was told {option}, the client was not; start both with the same words");
+    }
+    Ok(())
+}
+
 /// A server that was told a transport serves no other: its client decides, and would silently measure something else.
 pub fn check_transport(told: Option<Kind>, agreed: Service) -> Result<()> {
     let Some(told) = told.map(Service::from) else {

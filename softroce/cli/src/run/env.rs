@@ -1,7 +1,7 @@
 //! `softroce env`: the variables of a run, for programs that something else starts.
 
 use std::ffi::OsStr;
-use std::io::{self, Write};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use anyhow::{Context, Result, bail};
@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::environment::Environment;
 use super::options::{CAPTURE_ON_FAILURE, Options, TIMEOUT};
+use crate::output;
 
 /// Print the variables with which programs run on softroce: eval "$(softroce env)".
 #[derive(Args, Debug)]
@@ -69,8 +70,7 @@ impl Env {
         if self.format == Format::Json {
             writeln!(text, "{:#}", Value::Object(object))?;
         }
-        io::stdout().write_all(&text)?;
-        Ok(())
+        output::unless_unread(output::standard().write_all(&text))
     }
 }
 

@@ -5,7 +5,7 @@ use softroce_engine::Time;
 use verbs_api::{Error, Result};
 
 use super::{Agent, State};
-use crate::connection::Connection;
+use crate::connection::{Connection, SERVICE_TIMEOUT};
 use crate::event::{Event, Happened};
 use crate::state::{Input, Send, Step, Tell, Timer, step};
 use crate::timing::code_to_ns;
@@ -70,7 +70,7 @@ impl Agent {
         let fresh = match send {
             Send::Nothing | Send::Again => None,
             Send::Command => command,
-            Send::Mra => Some(connection.mra()),
+            Send::Mra => Some(connection.mra(SERVICE_TIMEOUT)),
             Send::Rej => Some(connection.rej(RejectReason::CONSUMER, &[], &[])),
             Send::RejTimeout => Some(connection.rej(RejectReason::TIMEOUT, &self.ca_guid.to_be_bytes(), &[])),
             Send::RejStale => {
@@ -141,12 +141,8 @@ impl Agent {
         if let Some(deadline) = connection.clock.deadline {
             self.timers.remove(&(deadline, id));
         }
-        let request = (connection.peer.address, connection.remote_id);
-        for table in [&mut self.requests, &mut self.resolutions] {
-            if table.get(&request) == Some(&id) {
-                table.remove(&request);
-            }
-        }
+        self.asked
+            .forget(connection.peer.address, connection.remote_id, id);
         let (guid, qpn) = (connection.remote_ca_guid, connection.remote_qpn.value());
         let remote_qp = (connection.peer.address, guid, qpn);
         if self.remote_qps.get(&remote_qp) == Some(&id) {
@@ -168,10 +164,20 @@ impl Agent {
             Timer::Wait if connection.state == State::SidrAnswered => Some(3 * clock.interval_ns),
             Timer::Wait => Some(clock.timewait_ns),
         };
-        self.set_deadline(id, after_ns.map(|after_ns| now + after_ns.max(1)));
+        self.set_due(now, id, after_ns.map(|after_ns| now + after_ns.max(1)));
     }
 
     /// When the time of the state is over.
+    pub(super) fn set_due(&mut self, now: Time, id: u32, due: Option<Time>) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        connection.clock.due = due;
+        let deadline = connection.next_deadline(now);
+        self.set_deadline(id, deadline);
+    }
+
+    /// When the clock next runs out.
     pub(super) fn set_deadline(&mut self, id: u32, deadline: Option<Time>) {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
@@ -191,6 +197,12 @@ impl Agent {
             return;
         };
         connection.clock.deadline = None;
+        if self.repeats_early(now, id) {
+            return;
+        }
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
         let input = match connection.state.timer() {
             Timer::Off => return,
             Timer::Wait => Input::Elapsed,

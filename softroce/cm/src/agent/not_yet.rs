@@ -8,7 +8,7 @@
 use roce_wire::cm::{Message, RejectReason, SidrStatus};
 use softroce_engine::Time;
 
-use super::{Agent, State};
+use super::{Agent, State, early};
 
 /// Times that a request is sent again, and how long after each refusal: 0.2 s in all.
 pub(crate) const TRIES: u8 = 10;
@@ -31,7 +31,7 @@ impl Agent {
         }
         let clock = &mut connection.clock;
         let again_at = now + PAUSE_NS;
-        if clock.deadline.is_some_and(|deadline| deadline <= again_at) {
+        if clock.due.is_some_and(|due| due <= again_at) {
             // The same answer once more, by the network or by somebody's ill will: it says nothing new before the request
             // is out again.
             return true;
@@ -42,7 +42,8 @@ impl Agent {
         clock.unheard_left -= 1;
         // This repetition is none of those for what is lost.
         clock.retries_left = clock.retries_left.saturating_add(1);
-        self.set_deadline(id, Some(again_at));
+        clock.early_left = early::REPEATS;
+        self.set_due(now, id, Some(again_at));
         true
     }
 }

@@ -10,8 +10,9 @@ use roce_wire::cm::{
 };
 use softroce_engine::Time;
 
+use super::asked::Wish;
 use super::{Agent, CONNECTIONS_MAX, Peer, State, clock};
-use crate::connection::Connection;
+use crate::connection::{Clock, Connection};
 use crate::event::{Event, Happened, Request};
 use crate::state::Input;
 use crate::timing::code_to_ns;
@@ -96,9 +97,9 @@ impl Agent {
     fn id_of(&self, arrival: &Arrival<'_>) -> Option<u32> {
         let id = match arrival.message {
             // Who gave up may not know our number.
-            Message::Rej(rej) if rej.remote_comm_id == 0 && rej.reason == RejectReason::TIMEOUT => {
-                *self.requests.get(&(arrival.from.address, rej.local_comm_id))?
-            }
+            Message::Rej(rej) if rej.remote_comm_id == 0 && rej.reason == RejectReason::TIMEOUT => self
+                .asked
+                .find(Wish::Connection, arrival.from.address, rej.local_comm_id)?,
             message => message.receiver_id()?,
         };
         let connection = self.connections.get(&id)?;
@@ -168,10 +169,12 @@ impl Agent {
     }
 
     fn handle_req(&mut self, now: Time, arrival: &Arrival<'_>, req: &Req) {
-        let key = (arrival.from.address, req.local_comm_id);
-        if let Some(id) = self.requests.get(&key).copied() {
+        let asker = arrival.from.address;
+        if let Some(id) = self.asked.find(Wish::Connection, asker, req.local_comm_id) {
             self.counters.duplicates += 1;
-            self.input(now, id, Input::Req, Some(arrival.message));
+            if !self.confirms_early(now, id) {
+                self.input(now, id, Input::Req, Some(arrival.message));
+            }
             return;
         }
         let stale = self
@@ -189,7 +192,7 @@ impl Agent {
         if req.primary.local_gid != mapped(arrival.from.address) {
             return self.refuse(arrival, req, RejectReason::INVALID_GID);
         }
-        let Some(owner) = self.take_place(req.service_id) else {
+        let Some(owner) = self.take_place(asker, req.service_id) else {
             if !self.listeners.contains_key(&req.service_id) {
                 self.counters.no_listener += 1;
                 self.refuse(arrival, req, RejectReason::INVALID_SERVICE_ID);
@@ -201,6 +204,8 @@ impl Agent {
             traffic_class: req.primary.traffic_class,
             ..*arrival.from
         };
+        let patience_ns = code_to_ns(req.local_response_timeout);
+        let timewait_ns = code_to_ns(req.primary.ack_timeout);
         let connection = Connection {
             state: State::ReqReceived,
             remote_id: req.local_comm_id,
@@ -210,14 +215,13 @@ impl Agent {
             remote_qpn: req.local_qpn,
             listener: Some(req.service_id),
             service: req.service_id,
-            clock: clock(
-                code_to_ns(req.local_response_timeout),
-                req.max_cm_retries,
-                code_to_ns(req.primary.ack_timeout),
-            ),
+            clock: Clock {
+                due: Some(now + patience_ns),
+                ..clock(patience_ns, req.max_cm_retries, timewait_ns)
+            },
             ..self.blank(id, peer)
         };
-        self.requests.insert(key, id);
+        self.asked.note(Wish::Connection, asker, req.local_comm_id, id);
         self.remote_qps.insert(
             (arrival.from.address, req.local_ca_guid, req.local_qpn.value()),
             id,
@@ -235,8 +239,8 @@ impl Agent {
     }
 
     fn handle_sidr_req(&mut self, now: Time, arrival: &Arrival<'_>, req: &SidrReq) {
-        let key = (arrival.from.address, req.request_id);
-        if let Some(id) = self.resolutions.get(&key).copied() {
+        let asker = arrival.from.address;
+        if let Some(id) = self.asked.find(Wish::Datagrams, asker, req.request_id) {
             self.counters.duplicates += 1;
             self.input(now, id, Input::SidrReq, Some(arrival.message));
             return;
@@ -244,7 +248,7 @@ impl Agent {
         let Some(ip) = check_ip(arrival.from, req.service_id, &req.private_data) else {
             return self.refuse_sidr(arrival, req, SidrStatus::REJECTED);
         };
-        let Some(owner) = self.take_place(req.service_id) else {
+        let Some(owner) = self.take_place(asker, req.service_id) else {
             if !self.listeners.contains_key(&req.service_id) {
                 self.counters.no_listener += 1;
                 self.refuse_sidr(arrival, req, SidrStatus::UNSUPPORTED);
@@ -262,7 +266,7 @@ impl Agent {
             clock: clock(code_to_ns(super::RESPONSE_TIMEOUT), 0, 0),
             ..self.blank(id, *arrival.from)
         };
-        self.resolutions.insert(key, id);
+        self.asked.note(Wish::Datagrams, asker, req.request_id, id);
         self.connections.insert(id, Box::new(connection));
         let request = Request {
             own: arrival.from.own,
@@ -276,8 +280,8 @@ impl Agent {
     }
 
     /// A place in the backlog of the service's listener; its owner. A peer that finds none asks again later.
-    fn take_place(&mut self, service: ServiceId) -> Option<u64> {
-        let is_full = self.connections.len() >= CONNECTIONS_MAX;
+    fn take_place(&mut self, asker: IpAddr, service: ServiceId) -> Option<u64> {
+        let is_full = self.connections.len() >= CONNECTIONS_MAX || self.asked.has_its_share(asker);
         let listener = self.listeners.get_mut(&service)?;
         if is_full || listener.waiting >= listener.backlog {
             self.counters.backlog_full += 1;

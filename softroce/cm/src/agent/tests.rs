@@ -7,6 +7,9 @@ use roce_wire::cm::{MessageKind, PathInfo, Rej, RejectReason, RejectedMessage, S
 use super::*;
 use crate::event::Happened;
 
+mod asked;
+mod early;
+
 const SERVICE: ServiceId = ServiceId::of_port(6, 7471);
 const OWNER: u64 = 77;
 const LISTENER: u64 = 88;
@@ -17,8 +20,9 @@ struct Pair {
     agents: [Agent; 2],
     /// What happened, by agent.
     events: [Vec<Event>; 2],
-    /// Messages that left, by agent.
+    /// Messages that left, by agent, and when.
     sent: [Vec<MessageKind>; 2],
+    sent_at: [Vec<Time>; 2],
     /// Asked about every message: from whom, and which. False loses it.
     carries: Box<dyn FnMut(usize, MessageKind) -> bool>,
 }
@@ -34,6 +38,7 @@ fn peer_of(side: usize) -> Peer {
         qpn: 1,
         traffic_class: 0,
         hop_limit: 64,
+        reach: Reach::Network,
     }
 }
 
@@ -46,6 +51,7 @@ impl Pair {
             agents: [Agent::new(1, 10, 0x11), listener],
             events: Default::default(),
             sent: Default::default(),
+            sent_at: Default::default(),
             carries: Box::new(|_, _| true),
         }
     }
@@ -62,6 +68,7 @@ impl Pair {
                     worked = true;
                     let (_, message) = Message::parse(&out.mad).expect("a message");
                     self.sent[side].push(message.kind());
+                    self.sent_at[side].push(self.now);
                     if (self.carries)(side, message.kind()) {
                         self.agents[1 - side].handle_mad(self.now, &peer_of(1 - side), &out.mad);
                     }

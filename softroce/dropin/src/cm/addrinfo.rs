@@ -75,7 +75,7 @@ pub(crate) unsafe extern "C-unwind" fn rdma_resolve_addrinfo(
 ) -> c_int {
     const VERB: &str = "rdma_resolve_addrinfo";
     // Looking up may take long: the id is held before, to see whether there is one, and after.
-    let exists = entry::count(VERB, || id::hold(id).map(|_| 0));
+    let exists = entry::count(VERB, || id::hold(id)?.expect_alive(VERB).map(|()| 0));
     if exists != 0 {
         return exists;
     }
@@ -250,10 +250,10 @@ fn list(wanted: &Wanted, addresses: &[SocketAddr]) -> *mut rdma_addrinfo {
 /// An address in a box, as C has it, and its length.
 fn boxed(address: Option<SocketAddr>) -> (*mut c_void, u32) {
     match address {
-        Some(address) => (
-            Box::into_raw(Box::new(sockaddr::storage(&address))).cast(),
-            sockaddr::length(&address) as u32,
-        ),
+        Some(address) => {
+            let (storage, length) = crate::sockaddr::to_c(&address);
+            (Box::into_raw(Box::new(storage)).cast(), length as u32)
+        }
         None => (null_mut(), 0),
     }
 }

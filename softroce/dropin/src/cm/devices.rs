@@ -22,7 +22,7 @@ pub(crate) struct Devices {
 struct Opened {
     listed: usize,
     context: usize,
-    pd: usize,
+    pd: Option<usize>,
     xrc_domain: Option<usize>,
 }
 
@@ -40,31 +40,38 @@ pub(super) fn device(name: &str) -> Result<Device> {
     let listed = registry
         .listed(name)
         .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("the device {name} is not listed")))?;
-    open(registry, listed)
-}
-
-fn open(registry: &Registry, listed: *mut ibv_device) -> Result<Device> {
     let mut opened = registry.cm().devices.opened.lock();
-    if let Some(known) = opened.iter().find(|known| known.listed == listed as usize) {
-        return Ok(Device {
-            context: known.context as *mut _,
-            pd: known.pd as *mut _,
-        });
+    let opened = open(&mut opened, listed)?;
+    let context = opened.context as *mut ibv_context;
+    if let Some(pd) = opened.pd {
+        let pd = pd as *mut ibv_pd;
+        return Ok(Device { context, pd });
     }
-    // SAFETY: listed.
-    let context = made(unsafe { ibv_open_device(listed) }, "the device does not open")?;
-    // SAFETY: just opened.
+    // SAFETY: open for good.
     let pd = made(
         unsafe { memory::ibv_alloc_pd(context) },
         "the device has no protection domain for ids",
     )?;
-    opened.push(Opened {
-        listed: listed as usize,
-        context: context as usize,
-        pd: pd as usize,
-        xrc_domain: None,
-    });
+    opened.pd = Some(pd as usize);
     Ok(Device { context, pd })
+}
+
+fn open(opened: &mut Vec<Opened>, listed: *mut ibv_device) -> Result<&mut Opened> {
+    let position = match opened.iter().position(|known| known.listed == listed as usize) {
+        Some(position) => position,
+        None => {
+            // SAFETY: listed.
+            let context = made(unsafe { ibv_open_device(listed) }, "the device does not open")?;
+            opened.push(Opened {
+                listed: listed as usize,
+                context: context as usize,
+                pd: None,
+                xrc_domain: None,
+            });
+            opened.len() - 1
+        }
+    };
+    Ok(&mut opened[position])
 }
 
 /// The XRC domain of a device for programs that name none.
@@ -101,9 +108,10 @@ pub(super) unsafe fn xrc_domain(context: *mut ibv_context) -> Result<*mut ibv_xr
 pub(crate) unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
     pointer("rdma_get_devices", || {
         let registry = Registry::this()?;
+        let mut opened = registry.cm().devices.opened.lock();
         let mut list: Vec<*mut ibv_context> = Vec::new();
         for device in registry.all_listed() {
-            list.push(open(registry, device)?.context);
+            list.push(open(&mut opened, device)?.context as *mut _);
         }
         if !count.is_null() {
             // SAFETY: the caller's promise.

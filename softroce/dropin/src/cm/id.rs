@@ -8,11 +8,12 @@ use std::ptr::null_mut;
 
 use softroce::lock::{Mutex, MutexGuard};
 use verbs_api::{CmId as _, CmPortSpace, ConnectionManager as _, Error, Gid, Object as _, Result};
+use verbs_sys::convert::sockaddr_to_c;
 use verbs_sys::*;
 
 use super::addrinfo::rdma_freeaddrinfo;
 use super::live::Serial;
-use super::{channel, devices, event, live, sockaddr};
+use super::{channel, devices, event, live};
 use crate::entry::{self, place};
 use crate::handle::Handle;
 use crate::{CmId, context};
@@ -191,10 +192,10 @@ impl Held<'_> {
         let name = self.device_name();
         let c = self.c();
         if local.is_some() || peer.is_some() {
-            c.route.addr.src_addr = sockaddr::storage(&local.unwrap_or_else(|| nowhere(peer)));
+            c.route.addr.src_addr = sockaddr_to_c(&local.unwrap_or_else(|| nowhere(peer)));
         }
         if let Some(peer) = peer {
-            c.route.addr.dst_addr = sockaddr::storage(&peer);
+            c.route.addr.dst_addr = sockaddr_to_c(&peer);
         }
         let Some(name) = name else {
             return Ok(());

@@ -70,9 +70,10 @@ pub(crate) unsafe extern "C" fn rdma_set_option(
 /// `ece` is NULL or valid.
 pub(crate) unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     entry::count("rdma_set_local_ece", || {
-        let _held = id::hold(id)?;
+        let held = id::hold(id)?;
         // SAFETY: the caller's promise.
         let ece = unsafe { value(ece, "the vendor options") }?;
+        held.expect_alive("rdma_set_local_ece")?;
         match (ece.vendor_id, ece.options) {
             (0, 0) => Ok(0),
             _ => Err(Error::unsupported("telling a peer about vendor options")),

@@ -2,13 +2,14 @@
 
 use std::ffi::c_int;
 use std::mem::size_of;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::SocketAddr;
 
-use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+use libc::{sockaddr, socklen_t};
 use verbs_api::{Error, Result};
 
 use super::{lookup, os_error};
 use crate::entry::{null, number_or_minus_one};
+use crate::sockaddr::{family_of, length_of, read, to_c};
 
 /// An address that C gave. EAFNOSUPPORT; EINVAL: too short.
 ///
@@ -24,31 +25,20 @@ pub(super) unsafe fn address_in(address: *const sockaddr, length: socklen_t) -> 
         return Err(short());
     }
     // SAFETY: the family is within the length.
-    let family = unsafe { address.cast::<libc::sa_family_t>().read_unaligned() };
-    match c_int::from(family) {
-        libc::AF_INET if length >= size_of::<sockaddr_in>() => {
-            // SAFETY: as long as that.
-            let address = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
-            let ip = Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
-            Ok((ip, u16::from_be(address.sin_port)).into())
-        }
-        libc::AF_INET6 if length >= size_of::<sockaddr_in6>() => {
-            // SAFETY: as long as that.
-            let address = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
-            Ok(SocketAddrV6::new(
-                Ipv6Addr::from(address.sin6_addr.s6_addr),
-                u16::from_be(address.sin6_port),
-                address.sin6_flowinfo,
-                address.sin6_scope_id,
-            )
-            .into())
-        }
-        libc::AF_INET | libc::AF_INET6 => Err(short()),
-        other => Err(os_error(
-            libc::EAFNOSUPPORT,
-            format!("addresses of family {other} are not offered"),
-        )),
+    let family = unsafe { family_of(address) };
+    match length_of(family) {
+        Some(bytes) if length < bytes => Err(short()),
+        // SAFETY: as long as that.
+        Some(_) => unsafe { read(address) }.ok_or_else(|| unknown(family)),
+        None => Err(unknown(family)),
     }
+}
+
+fn unknown(family: c_int) -> Error {
+    os_error(
+        libc::EAFNOSUPPORT,
+        format!("addresses of family {family} are not offered"),
+    )
 }
 
 /// Whether an address is of no family: `connect` undoes what it did before.
@@ -58,8 +48,7 @@ pub(super) unsafe fn address_in(address: *const sockaddr, length: socklen_t) -> 
 pub(super) unsafe fn is_unspecified(address: *const sockaddr, length: socklen_t) -> bool {
     let has_family = !address.is_null() && length as usize >= size_of::<libc::sa_family_t>();
     // SAFETY: the family is within the length.
-    has_family
-        && c_int::from(unsafe { address.cast::<libc::sa_family_t>().read_unaligned() }) == libc::AF_UNSPEC
+    has_family && unsafe { family_of(address) } == libc::AF_UNSPEC
 }
 
 /// Where C wants an address, if it does.
@@ -89,36 +78,13 @@ impl AddressOut {
         if self.place.is_null() {
             return;
         }
-        match address.ip() {
-            IpAddr::V4(ip) => self.write_value(sockaddr_in {
-                sin_family: libc::AF_INET as libc::sa_family_t,
-                sin_port: address.port().to_be(),
-                sin_addr: libc::in_addr {
-                    s_addr: u32::from(ip).to_be(),
-                },
-                sin_zero: [0; 8],
-            }),
-            IpAddr::V6(ip) => self.write_value(sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                sin6_port: address.port().to_be(),
-                sin6_flowinfo: 0,
-                sin6_addr: libc::in6_addr { s6_addr: ip.octets() },
-                sin6_scope_id: match address {
-                    SocketAddr::V6(address) => address.scope_id(),
-                    SocketAddr::V4(_) => 0,
-                },
-            }),
-        }
-    }
-
-    fn write_value<T>(self, value: T) {
+        let (storage, length) = to_c(&address);
         // SAFETY: promised at `new`.
         let room = unsafe { self.length.read_unaligned() } as usize;
-        let bytes = size_of::<T>().min(room);
         // SAFETY: no more bytes than both have.
-        unsafe { std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), self.place, bytes) };
+        unsafe { std::ptr::copy_nonoverlapping(storage.bytes.as_ptr(), self.place, length.min(room)) };
         // SAFETY: promised at `new`.
-        unsafe { self.length.write_unaligned(size_of::<T>() as socklen_t) };
+        unsafe { self.length.write_unaligned(length as socklen_t) };
     }
 }
 

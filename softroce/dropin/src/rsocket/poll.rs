@@ -109,8 +109,10 @@ fn wait(list: &mut [pollfd], timeout: Option<Duration>) -> Result<c_int> {
             sleep(&mut others, left)?;
             continue;
         }
-        if sleep_on_all(list, &known, &others, left.unwrap_or(LOOK_UP).min(LOOK_UP))? {
-            known.iter().flatten().for_each(|socket| socket.look_at_peer());
+        match sleep_on_all(list, &known, &others, left.unwrap_or(LOOK_UP).min(LOOK_UP))? {
+            Slept::Over => known.iter().flatten().for_each(|socket| socket.look_at_peer()),
+            Slept::IsReady => {}
+            Slept::IsBroken => return Ok(1),
         }
     }
 }
@@ -130,17 +132,28 @@ fn look(list: &mut [pollfd], known: &[Entry], others: &mut [pollfd]) -> Result<c
     Ok(ready)
 }
 
-/// Sleep until something may be ready. False: something is already.
-fn sleep_on_all(list: &[pollfd], known: &[Entry], others: &[pollfd], at_most: Duration) -> Result<bool> {
+/// How a sleep ended.
+enum Slept {
+    /// Something may be ready, or the time is over.
+    Over,
+    /// Something is ready already.
+    IsReady,
+    /// A socket cannot be waited for; its entry says so.
+    IsBroken,
+}
+
+/// Sleep until something may be ready.
+fn sleep_on_all(list: &mut [pollfd], known: &[Entry], others: &[pollfd], at_most: Duration) -> Result<Slept> {
     let mut all = others.to_vec();
     let mut watches = Vec::with_capacity(known.len());
-    for (entry, socket) in list.iter().zip(known) {
+    for (entry, socket) in list.iter_mut().zip(known) {
         let Some(socket) = socket else { continue };
         let Ok((ready, watch)) = socket.watch() else {
-            return Ok(false);
+            entry.revents = events(BROKEN, entry.events);
+            return Ok(Slept::IsBroken);
         };
         if events(ready, entry.events) != 0 {
-            return Ok(false);
+            return Ok(Slept::IsReady);
         }
         all.extend(watch.fds().map(|fd| pollfd {
             fd: fd.as_raw_fd(),
@@ -150,7 +163,7 @@ fn sleep_on_all(list: &[pollfd], known: &[Entry], others: &[pollfd], at_most: Du
         watches.push(watch);
     }
     sleep(&mut all, Some(at_most))?;
-    Ok(true)
+    Ok(Slept::Over)
 }
 
 /// `poll` of the kernel; rounds up.

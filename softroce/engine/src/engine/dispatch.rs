@@ -1,10 +1,8 @@
 //! From a datagram to the queue pair that it is for. Whatever is wrong with it, it is dropped and counted.
 #![forbid(unsafe_code)]
 
-use std::net::{IpAddr, Ipv6Addr};
-
 use roce_wire::grh::{self, GRH_LEN};
-use roce_wire::ip::{Ip, Ipv4, Ipv6};
+use roce_wire::ip::{Ip, IpFields};
 use roce_wire::{Operation, PKey, Packet, Qpn, Transport};
 use verbs_api::{MigState, QpState, QpType};
 
@@ -304,31 +302,14 @@ fn deliver(
 
 /// What goes in front of a datagram's payload: the IP header that it came with, as far as the fabric knows it.
 fn network_header(meta: &RxMeta, udp_payload_len: usize) -> [u8; GRH_LEN] {
-    let ip = match (meta.src, meta.dst) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => Ip::V4(Ipv4 {
-            tos: meta.traffic_class,
-            identification: 0,
-            dont_fragment: true,
-            ttl: meta.hop_limit,
-            src,
-            dst,
-        }),
-        (src, dst) => Ip::V6(Ipv6 {
-            traffic_class: meta.traffic_class,
-            flow_label: 0,
-            hop_limit: meta.hop_limit,
-            src: as_v6(src),
-            dst: as_v6(dst),
-        }),
+    let traffic_class = meta.traffic_class;
+    let fields = IpFields {
+        traffic_class,
+        hop_limit: meta.hop_limit,
+        identification: 0,
     };
+    let ip = Ip::between(meta.src, meta.dst, fields);
     grh::build(&ip, UDP_HEADER_LEN + udp_payload_len).expect("a UDP datagram fits an IP packet")
-}
-
-fn as_v6(address: IpAddr) -> Ipv6Addr {
-    match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-        IpAddr::V6(v6) => v6,
-    }
 }
 
 /// A reserved opcode is a request: its answer, if any, is the responder's to give.

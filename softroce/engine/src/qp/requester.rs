@@ -13,7 +13,7 @@ use super::send_queue::{LocalFault, SendQueue, packets_of};
 use super::{Qp, Turn};
 use crate::Time;
 use crate::batch::TxBatch;
-use crate::mutants::{Mutant, is_on};
+use crate::mutants::{Mutant, is_on, wrong};
 use crate::psn::Seq;
 use crate::shared::Shared;
 
@@ -398,7 +398,7 @@ impl Qp {
         }
         r.hold = Hold::Rnr(shared.now + timer.nanos());
         if is_on(Mutant::RnrRetryComesEarly) {
-            r.hold = Hold::Rnr(shared.now + timer.nanos() / 16);
+            r.hold = Hold::Rnr(shared.now + wrong::hurried(timer.nanos()));
         }
         self.rewind(shared);
     }

@@ -12,6 +12,8 @@ use crate::{Action, Change, Corruption, Field, Forgery, Icrc, Place};
 const OVERTAKEN_AT_MOST_NS: u64 = 10_000_000;
 /// Bytes that wait for a line of limited rate unless told otherwise.
 const QUEUE_BYTES: u64 = 1 << 20;
+/// Bits of the longest packet.
+const PACKET_BITS_MAX: u64 = 8 * 65_535;
 /// A ghost acknowledgement is so far ahead unless told otherwise.
 const GHOST_AHEAD: u64 = 1_000;
 
@@ -92,14 +94,11 @@ fn with_more(word: &str, table: &mut Reader<'_>) -> Result<Action, Fault> {
     // Each word is there, or this would not be called.
     Ok(match word {
         "duplicate" => Action::Duplicate(table.required("duplicate", "", text::whole_in(1..=64))? as u32),
-        "delay" => Action::Delay {
-            nanos: table.required("delay", "", text::time)?,
-            jitter_ns: table.optional("jitter", text::time)?.unwrap_or(0),
-        },
+        "delay" => delay(table)?,
         "reorder" => Action::Reorder {
             past: table.required("reorder", "", text::whole_in(1..=4096))? as u32,
             at_most_ns: table
-                .optional("at_most", text::time)?
+                .optional("at_most", text::duration)?
                 .unwrap_or(OVERTAKEN_AT_MOST_NS),
         },
         "corrupt" => corrupt(table)?,
@@ -108,7 +107,7 @@ fn with_more(word: &str, table: &mut Reader<'_>) -> Result<Action, Fault> {
             icrc: icrc(table)?,
         },
         "blackhole" => Action::Blackhole {
-            lasts_ns: Some(table.required("blackhole", "", text::time)?),
+            lasts_ns: Some(table.required("blackhole", "", text::duration)?),
         },
         "rate" => Action::RateLimit {
             bits_per_second: table.required("rate", "", text::rate)?,
@@ -124,6 +123,20 @@ fn with_more(word: &str, table: &mut Reader<'_>) -> Result<Action, Fault> {
     })
 }
 
+fn delay(table: &mut Reader<'_>) -> Result<Action, Fault> {
+    let at = table.place_of("delay");
+    let nanos = table.required("delay", "", text::time)?;
+    let jitter_ns = table.optional("jitter", text::time)?.unwrap_or(0);
+    match (nanos, jitter_ns) {
+        (0, 0) => Err(Fault::new(
+            at,
+            "a delay of 0 changes nothing",
+            "say a longer time, or a `jitter`",
+        )),
+        (nanos, jitter_ns) => Ok(Action::Delay { nanos, jitter_ns }),
+    }
+}
+
 fn icrc(table: &mut Reader<'_>) -> Result<Icrc, Fault> {
     let words = [("broken", Icrc::Broken), ("repaired", Icrc::Repaired)];
     Ok(table.optional("icrc", text::word(&words))?.unwrap_or_default())
@@ -136,7 +149,7 @@ fn corrupt(table: &mut Reader<'_>) -> Result<Action, Fault> {
     let (what, icrc) = match what.as_str() {
         "icrc" => (Corruption::Icrc, Icrc::Broken),
         "bit" => {
-            let bit = table.optional("bit", text::whole_in(0..=u32::MAX.into()))?;
+            let bit = table.optional("bit", text::whole_in(0..=PACKET_BITS_MAX - 1))?;
             let what = bit.map_or(Corruption::AnyBit, |bit| Corruption::Bit(bit as u32));
             (what, icrc(table)?)
         }
@@ -151,10 +164,13 @@ fn corrupt(table: &mut Reader<'_>) -> Result<Action, Fault> {
                     suggestion(name, words),
                 )
             })?;
+            let most = field.max();
             let changes = [
-                table.optional("set", text::whole)?.map(Change::Set),
-                table.optional("flip", text::whole)?.map(Change::Flip),
-                table.optional("add", text::signed)?.map(Change::Add),
+                table.optional("set", text::whole_in(0..=most))?.map(Change::Set),
+                table
+                    .optional("flip", text::whole_in(1..=most))?
+                    .map(Change::Flip),
+                table.optional("add", added(most))?.map(Change::Add),
             ];
             let mut changes = changes.into_iter().flatten();
             let (Some(change), None) = (changes.next(), changes.next()) else {
@@ -170,6 +186,18 @@ fn corrupt(table: &mut Reader<'_>) -> Result<Action, Fault> {
         }
     };
     Ok(Action::Corrupt { what, icrc })
+}
+
+/// What can be added to a field with values up to `most`, in either direction.
+fn added(most: u64) -> impl Fn(&Value<'_>) -> Result<i64, Fault> {
+    move |value| match text::signed(value)? {
+        0 => Err(Fault::wrong(value, "to add 0 changes nothing")),
+        number if number.unsigned_abs() > most => {
+            let help = format!("the field holds numbers up to {most} ({most:#x})");
+            Err(Fault::wrong(value, help))
+        }
+        number => Ok(number),
+    }
 }
 
 #[derive(Clone, Copy)]

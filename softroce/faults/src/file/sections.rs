@@ -1,5 +1,7 @@
 //! The kinds of rules.
 
+use std::ops::RangeInclusive;
+
 use toml::de::DeValue;
 use verbs_api::WcStatus;
 
@@ -12,6 +14,8 @@ use crate::{
 };
 
 const MAX_24: u64 = 0xff_ffff;
+/// What a packet may have from BTH to ICRC; an earlier rule may have cut it.
+const PACKET_BYTES: RangeInclusive<u64> = 1..=65_535;
 
 pub(super) fn packet(table: &mut Reader<'_>) -> Result<(Select, When, Action), Fault> {
     let directions = [("out", Direction::Out), ("in", Direction::In)];
@@ -26,20 +30,26 @@ pub(super) fn packet(table: &mut Reader<'_>) -> Result<(Select, When, Action), F
             .optional("direction", text::word(&directions))?
             .unwrap_or_default(),
         peer: table.optional("peer", text::address)?,
-        qpn: table.optional("qpn", text::numbers(MAX_24))?.unwrap_or_else(any),
+        qpn: table
+            .optional("qpn", text::numbers(0..=MAX_24))?
+            .unwrap_or_else(any),
         opcode: table.optional("opcode", text::opcodes)?.unwrap_or(OpcodeSet::ANY),
         syndrome: table.optional("syndrome", text::word(&syndromes))?,
-        psn: table.optional("psn", text::numbers(MAX_24))?.unwrap_or_else(any),
+        psn: table
+            .optional("psn", text::numbers(0..=MAX_24))?
+            .unwrap_or_else(any),
         psn_from_start: table
-            .optional("psn_from_start", text::numbers(MAX_24))?
+            .optional("psn_from_start", text::numbers(0..=MAX_24))?
             .unwrap_or_else(any),
         psn_in_message: table
-            .optional("psn_in_message", text::numbers(MAX_24))?
+            .optional("psn_in_message", text::numbers(0..=MAX_24))?
             .unwrap_or_else(any),
         transmission: table
-            .optional("transmission", text::numbers(u32::MAX.into()))?
+            .optional("transmission", text::numbers(1..=u32::MAX.into()))?
             .unwrap_or_else(any),
-        size: table.optional("size", text::numbers(65_535))?.unwrap_or_else(any),
+        size: table
+            .optional("size", text::numbers(PACKET_BYTES))?
+            .unwrap_or_else(any),
     };
     let when = when(table)?;
     let action = table.required(
@@ -65,7 +75,7 @@ fn when(table: &mut Reader<'_>) -> Result<When, Fault> {
     let positive = || text::whole_in(1..=u64::MAX);
     Ok(When {
         nth: table
-            .optional("nth", text::numbers(u64::MAX))?
+            .optional("nth", text::numbers(1..=u64::MAX))?
             .unwrap_or(default.nth),
         every: table.optional("every", positive())?.unwrap_or(default.every),
         probability: table
@@ -138,7 +148,9 @@ pub(super) const STATUSES: &[(&str, WcStatus)] = &[
 
 pub(super) fn completion(table: &mut Reader<'_>) -> Result<(Numbers, Option<Work>, When, WcStatus), Fault> {
     let works = [("send", Work::Send), ("receive", Work::Receive)];
-    let qpn = table.optional("qpn", text::numbers(MAX_24))?.unwrap_or_default();
+    let qpn = table
+        .optional("qpn", text::numbers(0..=MAX_24))?
+        .unwrap_or_default();
     let work = table.optional("of", text::word(&works))?;
     let when = when(table)?;
     let help = "name the status, such as status = \"RETRY_EXC_ERR\"";
@@ -151,7 +163,7 @@ pub(super) fn event(table: &mut Reader<'_>) -> Result<EventRule, Fault> {
     let event = table.required("do", help, event_word)?;
     let at_ns = table.required("at", "say when, such as at = \"1s\"", text::time)?;
     let lasts_at = table.place_of("for");
-    let lasts_ns = table.optional("for", text::time)?;
+    let lasts_ns = table.optional("for", text::duration)?;
     if lasts_ns.is_some() && event.end().is_none() {
         return Err(Fault::new(
             lasts_at,
@@ -164,7 +176,9 @@ pub(super) fn event(table: &mut Reader<'_>) -> Result<EventRule, Fault> {
         event,
         at_ns,
         lasts_ns,
-        qpn: table.optional("qpn", text::numbers(MAX_24))?.unwrap_or_default(),
+        qpn: table
+            .optional("qpn", text::numbers(0..=MAX_24))?
+            .unwrap_or_default(),
     })
 }
 

@@ -327,6 +327,75 @@ fn an_error_names_line_column_reason_and_what_would_be_right() {
     }
 }
 
+/// A rule for the zeroth match was taken, and never hit anything; a PSN of 25 bits was cut off.
+#[test]
+fn numbers_that_can_never_be_are_refused_where_they_stand() {
+    let packet = |line: &str| (format!("[[packet]]\n{line}\ndo = \"drop\""), 2);
+    let action = |what: &str| (format!("[[packet]]\ndo = {{ {what} }}"), 2);
+    let mut wrong = vec![
+        packet("nth = 0"),
+        packet("nth = \"0-3\""),
+        packet("nth = [2, 0]"),
+        packet("nth = \"-0\""),
+        packet("every = 0"),
+        packet("hits = 0"),
+        packet("transmission = 0"),
+        packet("size = 0"),
+        packet("size = \"-0\""),
+        packet("size = 65536"),
+        packet("qpn = 0x1000000"),
+        packet("psn_from_start = 0x1000000"),
+        packet("psn_in_message = 0x1000000"),
+        ("[[verb]]\nnth = 0\ncall = \"reg_mr\"\nerrno = 5".to_owned(), 2),
+        ("[[completion]]\nnth = 0\nstatus = \"FATAL_ERR\"".to_owned(), 2),
+        (
+            "[[event]]\nat = \"1s\"\nfor = \"0s\"\ndo = \"port-down\"".to_owned(),
+            3,
+        ),
+        action("delay = \"0s\""),
+        action("reorder = 0"),
+        action("reorder = 1, at_most = \"0ms\""),
+        action("duplicate = 0"),
+        action("truncate = 0"),
+        action("blackhole = \"0s\""),
+        action("corrupt = \"bit\", bit = 524280"),
+        action("corrupt = \"psn\", add = 0"),
+        action("corrupt = \"psn\", flip = 0"),
+        action("inject = \"rnr\", timer = 32"),
+        action("inject = \"nak\", code = 32"),
+        action("inject = \"cnp\", to_qpn = 0x1000000"),
+    ];
+    for field in Field::ALL {
+        // Those of 64 bits hold whatever the file can say.
+        if let Some(more) = field.max().checked_add(1) {
+            for how in ["set", "flip", "add"] {
+                wrong.push(action(&format!("corrupt = {:?}, {how} = {more}", field.name())));
+            }
+        }
+    }
+    for (text, line) in wrong {
+        let error = error(&text);
+        assert_eq!(error.line, line, "{text}\n{error}");
+        assert!(
+            error.column > 1 && !error.reason.is_empty() && !error.help.is_empty(),
+            "{text}\n{error}"
+        );
+    }
+    let right = [
+        packet("nth = \"-3\""),
+        packet("nth = \"1-\""),
+        packet("size = \"-100\""),
+        packet("psn = 0"),
+        action("delay = \"0s\", jitter = \"1ms\""),
+        action("corrupt = \"psn\", set = 0xffffff"),
+        action("corrupt = \"psn\", add = -16777215"),
+        action("corrupt = \"va\", set = 0x7fffffffffffffff"),
+    ];
+    for (text, _) in right {
+        Rules::parse(&text).unwrap_or_else(|error| panic!("{text}\n{error}"));
+    }
+}
+
 #[test]
 fn hostile_files_are_errors_and_no_more() {
     let deep = format!("a = {}", "[".repeat(100_000));

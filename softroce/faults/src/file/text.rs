@@ -44,8 +44,11 @@ pub(super) fn signed(value: &Value<'_>) -> Result<i64, Fault> {
     }
 }
 
-/// A number, a range in a text, or a list of both; each not above `max`.
-pub(super) fn numbers(max: u64) -> impl Fn(&Value<'_>) -> Result<Numbers, Fault> {
+/// A number, a range in a text, or a list of both; each one within these bounds, where a range need not say its ends.
+pub(super) fn numbers(
+    bounds: std::ops::RangeInclusive<u64>,
+) -> impl Fn(&Value<'_>) -> Result<Numbers, Fault> {
+    let (min, max) = bounds.into_inner();
     move |value| {
         let help = "it is a number, a range such as \"3-5\" or \"10-\", or a list of these";
         let read = |value: &Value<'_>| -> Result<Numbers, Fault> {
@@ -59,6 +62,9 @@ pub(super) fn numbers(max: u64) -> impl Fn(&Value<'_>) -> Result<Numbers, Fault>
                     value,
                     format!("{max} ({max:#x}) is the largest here"),
                 )),
+                Some((first, last)) if last < min || (first < min && !is_open_below(value)) => {
+                    Err(Fault::wrong(value, format!("{min} is the smallest here")))
+                }
                 _ => Ok(numbers),
             }
         };
@@ -73,6 +79,14 @@ pub(super) fn numbers(max: u64) -> impl Fn(&Value<'_>) -> Result<Numbers, Fault>
             }
             _ => read(value),
         }
+    }
+}
+
+/// Whether a range is in it that names its last number alone ("-5").
+fn is_open_below(value: &Value<'_>) -> bool {
+    match value.get_ref() {
+        DeValue::String(text) => text.split(',').any(|part| part.trim().starts_with('-')),
+        _ => false,
     }
 }
 
@@ -106,6 +120,14 @@ pub(super) fn time(value: &Value<'_>) -> Result<u64, Fault> {
         return Err(wrong());
     };
     quantity(text, &UNITS).ok_or_else(wrong)
+}
+
+/// A time that is not 0, in ns.
+pub(super) fn duration(value: &Value<'_>) -> Result<u64, Fault> {
+    match time(value)? {
+        0 => Err(Fault::wrong(value, "the time is longer than 0")),
+        nanos => Ok(nanos),
+    }
 }
 
 /// A text such as "100 Mbit/s", in bits a second.

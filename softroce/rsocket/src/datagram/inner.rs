@@ -4,27 +4,33 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use verbs_api::{
-    CmEvent, CmEventKind, CmId, CmPortSpace, ConnectionManager, ConnectionParameters, Provider, QpType,
-    Result,
-};
+use verbs_api::{CmId, CmPortSpace, ConnectionManager, Error, Object, Provider, Result};
 
 use super::peers::{Peer, Peers};
-use super::station::{QKEY, Station};
+use super::station::Station;
 use crate::attendant::Attended;
 use crate::connected::Ready;
 use crate::errors::{Errno, error};
 use crate::front::Behind;
 use crate::options::Settings;
 
-/// For each step of the resolution.
-const RESOLUTION: Duration = Duration::from_secs(2);
 /// Questions that may wait.
 const BACKLOG: u32 = 128;
 /// Events that one look takes in: whoever floods the socket with questions does not keep its program from its data.
 const EVENTS_MAX: usize = 256;
+/// What calls say of a socket whose device is gone.
+const GONE: Errno = Errno::ENETDOWN;
 /// The cookie of the listener; those of questions count from 1.
 const LISTENER: u64 = 0;
+
+/// Whether calls still work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    Alive,
+    /// The device is gone.
+    Gone,
+    Closed,
+}
 
 /// See the module's documentation.
 pub(super) struct Inner<M: ConnectionManager> {
@@ -37,9 +43,11 @@ pub(super) struct Inner<M: ConnectionManager> {
     pub(super) next_cookie: u64,
     /// The peer that the program has chosen.
     pub(super) chosen: Option<SocketAddr>,
-    /// Why the latest question had no answer, and whose it was.
+    /// Why a question had no answer, and whose it was: told once, by whatever call comes first.
     pub(super) failure: Option<(SocketAddr, Errno)>,
-    pub(super) is_closed: bool,
+    /// The latest question that had no answer, by its cookie: for a call that waits for it, when another was told.
+    pub(super) unanswered: Option<(u64, Errno)>,
+    pub(super) life: Life,
 }
 
 impl<M: ConnectionManager> Behind for Inner<M> {
@@ -47,12 +55,15 @@ impl<M: ConnectionManager> Behind for Inner<M> {
 
     fn pump(&mut self) -> Result<bool> {
         let found = self.poll_stations()?;
-        Ok(self.take_events()? || found)
+        let found = self.take_events()? || found;
+        self.check_device()?;
+        Ok(found)
     }
 
     fn arm(&mut self) -> Result<bool> {
         // More of them show on their descriptor, armed or not.
         let mut found = self.take_events()?;
+        self.check_device()?;
         loop {
             self.stations.iter_mut().try_for_each(Station::arm)?;
             match self.poll_stations()? {
@@ -63,10 +74,10 @@ impl<M: ConnectionManager> Behind for Inner<M> {
     }
 
     fn attend(&mut self) -> Result<Attended> {
-        Ok(match (self.is_closed, self.take_events()?) {
-            (true, _) => Attended::Over,
-            (false, true) => Attended::Something,
-            (false, false) => Attended::Nothing,
+        Ok(match (self.life, self.take_events()?) {
+            (Life::Closed, _) => Attended::Over,
+            (Life::Alive | Life::Gone, true) => Attended::Something,
+            (Life::Alive | Life::Gone, false) => Attended::Nothing,
         })
     }
 
@@ -95,7 +106,8 @@ impl<M: ConnectionManager> Inner<M> {
             next_cookie: LISTENER + 1,
             chosen: None,
             failure: None,
-            is_closed: false,
+            unanswered: None,
+            life: Life::Alive,
         }
     }
 
@@ -148,105 +160,13 @@ impl<M: ConnectionManager> Inner<M> {
         Ok(true)
     }
 
-    fn handle(&mut self, mut event: CmEvent<M>) {
-        if let Some(request) = event.request.take() {
-            drop(event);
-            // Dropped unanswered, it is refused.
-            if let Err(error) = self.answer(&request) {
-                tracing::warn!(%error, "a peer's question where to send to is refused");
-            }
-            return;
-        }
-        let Some((address, id)) = self.peers.asked(event.cookie) else {
-            return;
-        };
-        let went_on = match event.kind {
-            CmEventKind::AddrResolved => id.resolve_route(RESOLUTION),
-            CmEventKind::RouteResolved => self.ask(address),
-            CmEventKind::Established => self.learn(address, &event),
-            kind => {
-                let errno = match event.status {
-                    status if status < 0 => Errno::from_raw(-status),
-                    _ => Errno::ECONNREFUSED,
-                };
-                tracing::info!(%address, ?kind, status = event.status, "no answer where to send to");
-                Err(error(errno, "no answer"))
-            }
-        };
-        drop(event);
-        if let Err(error) = went_on {
-            self.failure = Some((address, Errno::from_raw(error.errno())));
-            self.peers.forget(address);
-        }
-    }
-
-    /// Somebody asks where to send to.
-    fn answer(&mut self, request: &M::Id) -> Result<()> {
-        let station = self.station_of(request)?;
-        let parameters = ConnectionParameters {
-            qp: Some((self.stations[station].qpn(), QpType::Ud)),
-            qkey: Some(QKEY),
-            ..ConnectionParameters::default()
-        };
-        // One who has given up meanwhile asks again, or not.
-        let _ = request.accept(Some(&parameters));
-        Ok(())
-    }
-
-    /// The station on the device of an id, made when there is none.
-    fn station_of(&mut self, id: &M::Id) -> Result<usize> {
-        let missing = || error(Errno::ENETUNREACH, "an id without a device");
-        let device = id.device_name().ok_or_else(missing)?;
-        if let Some(known) = self.stations.iter().position(|station| station.device == device) {
-            return Ok(known);
-        }
-        let context = id.context().ok_or_else(missing)?;
-        let ip = id.local_addr().ok_or_else(missing)?.ip();
-        self.stations
-            .push(Station::new(&context, device, ip, &self.settings.options())?);
-        Ok(self.stations.len() - 1)
-    }
-
-    /// Start to ask somebody.
-    pub(super) fn start_to_ask(&mut self, address: SocketAddr) -> Result<()> {
-        let cookie = self.next_cookie;
-        self.next_cookie += 1;
-        let id = self.cm.create_id(CmPortSpace::Udp, cookie)?;
-        id.resolve_addr(None, address, RESOLUTION)?;
-        self.peers.set(address, Peer::Asked { id, cookie });
-        Ok(())
-    }
-
-    fn ask(&mut self, address: SocketAddr) -> Result<()> {
-        // Taken out, since its device may need a station.
-        let Some(Peer::Asked { id, cookie }) = self.peers.take(address) else {
-            return Ok(());
-        };
-        let station = self.station_of(&id)?;
-        id.connect(&ConnectionParameters {
-            qp: Some((self.stations[station].qpn(), QpType::Ud)),
-            ..ConnectionParameters::default()
-        })?;
-        self.peers.set(address, Peer::Asked { id, cookie });
-        Ok(())
-    }
-
-    fn learn(&mut self, address: SocketAddr, event: &CmEvent<M>) -> Result<()> {
-        let refused = || error(Errno::ECONNREFUSED, "an answer without an address");
-        let found = event.datagram_peer.ok_or_else(refused)?;
-        let Some(Peer::Asked { id, .. }) = self.peers.get(address) else {
-            return Ok(());
-        };
-        let device = id.device_name().ok_or_else(refused)?;
-        let known = self.stations.iter().position(|station| station.device == device);
-        let station = known.ok_or_else(refused)?;
-        let destination = self.stations[station].destination(&found.av, found.qp_num, found.qkey)?;
-        self.peers.set(address, Peer::Known { station, destination });
-        Ok(())
-    }
-
-    /// Send, if the peer is known and there is room.
-    pub(super) fn send(&mut self, to: Option<SocketAddr>, bytes: &[u8]) -> Result<Option<usize>> {
+    /// Send, if the peer is known and there is room. `question` is the call's own: which question it waits for.
+    pub(super) fn send(
+        &mut self,
+        to: Option<SocketAddr>,
+        bytes: &[u8],
+        question: &mut Option<u64>,
+    ) -> Result<Option<usize>> {
         self.check_open()?;
         let to = to.or(self.chosen).ok_or_else(|| {
             error(
@@ -254,25 +174,45 @@ impl<M: ConnectionManager> Inner<M> {
                 "the socket is not connected; say where to send to",
             )
         })?;
-        if let Some((address, errno)) = self.failure
-            && address == to
+        if self.failure.is_some_and(|(address, _)| address == to) {
+            self.tell_failure()?;
+        }
+        if let Some((cookie, errno)) = self.unanswered
+            && *question == Some(cookie)
         {
-            self.failure = None;
-            return Err(error(errno, format!("{to} does not answer: {errno}")));
+            return Err(unreachable(to, errno));
         }
         self.bind_if_not_yet()?;
         let port = self.port();
-        match self.peers.destination(to) {
-            Some((station, destination)) => {
-                let sent = self.stations[station].send(port, destination, bytes)?;
+        match self.peers.get(to) {
+            Some(Peer::Known { station, destination }) => {
+                let sent = self.stations[*station].send(port, destination, bytes)?;
                 Ok(sent.then_some(bytes.len()))
             }
-            None => {
-                if self.peers.get(to).is_none() {
-                    self.start_to_ask(to)?;
-                }
+            Some(Peer::Asked { cookie, .. }) => {
+                *question = Some(*cookie);
                 Ok(None)
             }
+            None => {
+                *question = Some(self.start_to_ask(to)?);
+                Ok(None)
+            }
+        }
+    }
+
+    /// The failure that waits, as an error: from now on it does not wait any more.
+    fn tell_failure(&mut self) -> Result<()> {
+        match self.failure.take() {
+            Some((address, errno)) => Err(unreachable(address, errno)),
+            None => Ok(()),
+        }
+    }
+
+    /// The same as a number (`SO_ERROR`). That of a device that is gone stays.
+    pub(super) fn take_failure(&mut self) -> Option<Errno> {
+        match self.life {
+            Life::Gone => Some(GONE),
+            Life::Alive | Life::Closed => self.failure.take().map(|(_, errno)| errno),
         }
     }
 
@@ -292,6 +232,8 @@ impl<M: ConnectionManager> Inner<M> {
 
     pub(super) fn receive(&mut self, out: &mut [u8], is_peek: bool) -> Result<Option<(usize, SocketAddr)>> {
         self.check_open()?;
+        // As sockets of UDP do: before what has arrived.
+        self.tell_failure()?;
         let Some(position) = self.waiting()? else {
             return Ok(None);
         };
@@ -317,21 +259,39 @@ impl<M: ConnectionManager> Inner<M> {
         Ok(Some((count, first.from)))
     }
 
+    /// No call works any more.
+    pub(super) fn close(&mut self) {
+        self.life = Life::Closed;
+        self.peers = Peers::default();
+        drop(self.listener.take().map(Object::destroy));
+    }
+
     fn check_open(&self) -> Result<()> {
-        match self.is_closed {
-            true => Err(error(Errno::EBADF, "the socket is closed")),
-            false => Ok(()),
+        match self.life {
+            Life::Closed => Err(error(Errno::EBADF, "the socket is closed")),
+            Life::Alive | Life::Gone => self.check_device(),
+        }
+    }
+
+    fn check_device(&self) -> Result<()> {
+        match self.life {
+            Life::Gone => Err(error(GONE, "the device of the socket is gone")),
+            Life::Alive | Life::Closed => Ok(()),
         }
     }
 
     pub(super) fn ready(&mut self) -> Result<Ready> {
-        let has_failed = self.failure.is_some();
+        let (has_failed, is_closed) = (self.failure.is_some(), self.life == Life::Closed);
         let has_room = self.stations.iter().all(Station::can_send) && !self.peers.is_asking();
         Ok(Ready {
-            input: self.waiting()?.is_some() || has_failed || self.is_closed,
-            output: has_room || has_failed || self.is_closed,
-            hang_up: self.is_closed,
+            input: self.waiting()?.is_some() || is_closed,
+            output: has_room || has_failed || is_closed,
+            hang_up: is_closed,
             error: has_failed,
         })
     }
+}
+
+fn unreachable(address: SocketAddr, errno: Errno) -> Error {
+    error(errno, format!("{address} does not answer: {errno}"))
 }

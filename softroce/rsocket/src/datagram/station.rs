@@ -60,6 +60,8 @@ pub(super) struct Station<P: Provider> {
     free: Vec<usize>,
     send_slots: usize,
     arrived: VecDeque<Arrived>,
+    /// Why the queue pair is of no use any more.
+    failure: Option<WcStatus>,
 }
 
 impl<P: Provider> fmt::Debug for Station<P> {
@@ -121,6 +123,7 @@ impl<P: Provider> Station<P> {
             free: (0..sends).collect(),
             send_slots: sends,
             arrived: VecDeque::with_capacity(receives),
+            failure: None,
         };
         station.bring_up()?;
         (0..receives).try_for_each(|slot| station.post_receive(slot))?;
@@ -188,7 +191,8 @@ impl<P: Provider> Station<P> {
         Ok(())
     }
 
-    /// Take in what has completed. True when there was something, be it only an event.
+    /// Take in what has completed. True when there was something, be it only an event. ENETDOWN, from then on always: the
+    /// queue pair has failed.
     pub(super) fn poll(&mut self) -> Result<bool> {
         let mut found = false;
         if self.is_armed {
@@ -203,6 +207,9 @@ impl<P: Provider> Station<P> {
             let count = self.cq.poll(&mut batch)?;
             found |= count > 0;
             for wc in &batch[..count] {
+                if wc.status != WcStatus::Success {
+                    self.failure.get_or_insert(wc.status);
+                }
                 match wc.wr_id.checked_sub(SEND_ID) {
                     Some(slot) => self.free.push(slot as usize),
                     None => self.receive(wc)?,
@@ -212,23 +219,23 @@ impl<P: Provider> Station<P> {
                 break;
             }
         }
-        Ok(found)
+        match self.failure {
+            Some(status) => Err(error(
+                Errno::ENETDOWN,
+                format!("the queue pair of the socket has failed: {status}"),
+            )),
+            None => Ok(found),
+        }
     }
 
     fn receive(&mut self, wc: &Wc) -> Result<()> {
-        let slot = wc.wr_id as usize;
         match self.parse(wc) {
-            Some(arrived) => {
-                self.arrived.push_back(arrived);
-                Ok(())
-            }
-            // Not of our protocol. In a queue pair that is gone, no receive can be posted either.
-            None if wc.status == WcStatus::Success => self.post_receive(slot),
-            None => Err(error(
-                Errno::ENETDOWN,
-                format!("a datagram was not received: {}", wc.status),
-            )),
+            Some(arrived) => self.arrived.push_back(arrived),
+            // Not of our protocol.
+            None if wc.status == WcStatus::Success => self.post_receive(wc.wr_id as usize)?,
+            None => {}
         }
+        Ok(())
     }
 
     fn parse(&self, wc: &Wc) -> Option<Arrived> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use verbs_api::{CmId, CmPortSpace, ConnectionManager, Provider, Result};
+use verbs_api::{CmEventKind, CmId, CmPortSpace, ConnectionManager, Provider, Result};
 
 use crate::attendant::Attended;
 use crate::connected::{Connected, Ready};
@@ -21,7 +21,7 @@ pub(super) struct Inner<M: ConnectionManager> {
     pub(super) cm: Arc<M>,
     pub(super) settings: Arc<Settings>,
     pub(super) role: Role<M>,
-    /// Of an attempt to connect, for `SO_ERROR`.
+    /// Of an attempt to connect, or of what a listener listened on: told once.
     pub(super) failure: Option<Errno>,
 }
 
@@ -42,16 +42,7 @@ impl<M: ConnectionManager> Behind for Inner<M> {
         match &mut self.role {
             Role::Fresh | Role::Bound(_) | Role::Closed => Ok(false),
             Role::Connected(connected) => connected.pump(&cm),
-            Role::Listening { waiting, .. } => {
-                let mut found = false;
-                while waiting.is_none()
-                    && let Some(event) = cm.wait(Some(Duration::ZERO))?
-                {
-                    found = true;
-                    *waiting = Request::from_event(event);
-                }
-                Ok(found)
-            }
+            Role::Listening { .. } => self.go_on_listening(&cm),
             Role::Connecting(_) => self.go_on_connecting(&cm),
         }
     }
@@ -101,6 +92,33 @@ impl<M: ConnectionManager> Behind for Inner<M> {
 }
 
 impl<M: ConnectionManager> Inner<M> {
+    fn go_on_listening(&mut self, cm: &M) -> Result<bool> {
+        let mut found = false;
+        while let Role::Listening { waiting, .. } = &mut self.role
+            && waiting.is_none()
+            && let Some(event) = cm.wait(Some(Duration::ZERO))?
+        {
+            found = true;
+            if event.kind == CmEventKind::DeviceRemoval {
+                drop(event);
+                tracing::info!("the device of a listening socket is gone");
+                self.failure = Some(Errno::ENETDOWN);
+                self.role = Role::Fresh;
+            } else {
+                *waiting = Request::from_event(event);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Why the connection, or the attempt to have one, has failed: told once.
+    pub(super) fn take_failure(&mut self) -> Option<Errno> {
+        match &mut self.role {
+            Role::Connected(connected) => connected.take_failure(),
+            _ => self.failure.take(),
+        }
+    }
+
     fn go_on_connecting(&mut self, cm: &M) -> Result<bool> {
         let mut found = false;
         while matches!(self.role, Role::Connecting(_))

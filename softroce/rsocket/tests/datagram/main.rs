@@ -1,6 +1,7 @@
 //! Datagrams on the real provider, in this process, each socket on a card of its own.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -267,6 +268,96 @@ fn a_port_without_a_socket_refuses() {
         errno(other.bind("192.0.2.1:5".parse().unwrap())),
         libc_errno::EADDRNOTAVAIL
     );
+}
+
+/// `rpoll` said that there was input for ever, and `rrecv` that there was none.
+#[test]
+fn a_refusal_is_told_once_by_whatever_call_comes_first_and_shows_until_then() {
+    let ((_a, at_a), (b, _)) = (bound(), bound());
+    let nobody = SocketAddr::new(at_a.ip(), 7598);
+    b.settings().set_nonblocking(true);
+    let receive = |is_peek| b.receive(&mut [0; 4], is_peek, Patience::OfSocket);
+    type Taker<'a> = (&'static str, &'a dyn Fn() -> i32);
+    let takers: [Taker<'_>; 5] = [
+        ("receive", &|| errno(receive(false))),
+        ("peek", &|| errno(receive(true))),
+        ("send", &|| errno(b.send(None, b"x", Patience::OfSocket))),
+        ("send to", &|| {
+            errno(b.send(Some(nobody), b"x", Patience::OfSocket))
+        }),
+        ("SO_ERROR", &|| b.take_error().unwrap()),
+    ];
+    for (name, take) in takers {
+        b.connect(Some(nobody)).unwrap();
+        // As Linux has it for UDP: no input.
+        let failed = Ready {
+            output: true,
+            error: true,
+            ..Ready::default()
+        };
+        wait_for(&b, |ready| ready == failed);
+        assert_eq!(b.ready().unwrap(), failed, "{name}: looking takes nothing");
+        assert_eq!(take(), libc_errno::ECONNREFUSED, "{name}");
+        let at_rest = Ready {
+            output: true,
+            ..Ready::default()
+        };
+        assert_eq!(b.ready().unwrap(), at_rest, "{name}");
+        assert_eq!(b.take_error(), None, "{name}");
+        assert_eq!(errno(receive(false)), libc_errno::EAGAIN, "{name}");
+    }
+}
+
+/// Its question was answered to somebody else, and it would have asked again and again.
+#[test]
+fn who_waits_to_send_is_refused_although_another_thread_has_taken_the_refusal() {
+    let ((_a, at_a), (b, _)) = (bound(), bound());
+    let nobody = SocketAddr::new(at_a.ip(), 7597);
+    let sent = AtomicU32::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while sent.load(Ordering::Relaxed) < 20 {
+                let _ = b.receive(&mut [0; 4], false, Patience::None);
+            }
+        });
+        for _ in 0..20 {
+            let refused = b.send(Some(nobody), b"x", Patience::OfSocket);
+            assert_eq!(errno(refused), libc_errno::ECONNREFUSED);
+            sent.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+}
+
+#[test]
+fn every_call_says_that_the_card_is_gone_and_who_waits_is_told() {
+    // One that has a queue pair, since it was asked, and one that has none.
+    for is_asked in [true, false] {
+        let address = fresh_address();
+        let host = Host::that_may_fail(address);
+        let b = socket(&host, Family::V4);
+        b.bind((address, 0).into()).unwrap();
+        let (a, at_a) = bound();
+        if is_asked {
+            a.send(Some(b.local_addr()), b"x", Patience::OfSocket).unwrap();
+            assert_eq!(receive(&b).0, b"x");
+        }
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| errno(b.receive(&mut [0; 4], false, Patience::OfSocket)));
+            thread::sleep(Duration::from_millis(20));
+            host.fail();
+            assert_eq!(waits.join().unwrap(), libc_errno::ENETDOWN);
+        });
+        for _ in 0..3 {
+            let received = b.receive(&mut [0; 4], false, Patience::None);
+            assert_eq!(errno(received), libc_errno::ENETDOWN);
+            assert_eq!(b.take_error(), Some(libc_errno::ENETDOWN));
+            // These say it to `rpoll`.
+            assert_eq!(errno(b.ready()), libc_errno::ENETDOWN);
+            assert_eq!(errno(b.watch().map(|(ready, _)| ready)), libc_errno::ENETDOWN);
+        }
+        assert!(b.send(Some(at_a), b"x", Patience::None).is_err());
+        b.close();
+    }
 }
 
 #[test]

@@ -341,6 +341,81 @@ fn a_connection_that_is_cut_off_is_an_error_and_not_an_end() {
     assert_eq!(errno(b.send(b"x", Patience::OfSocket)), libc_errno::ECONNRESET);
 }
 
+/// `SO_ERROR` said that there was none, while `poll` said that there was one.
+#[test]
+fn that_a_connection_is_cut_off_is_told_once_by_whatever_call_comes_first_and_shows_until_then() {
+    type Taker = (&'static str, fn(&Socket) -> i32);
+    let takers: [Taker; 4] = [
+        ("receive", |b| {
+            errno(b.receive(&mut [0; 4], Amount::Some, Patience::OfSocket))
+        }),
+        ("peek", |b| {
+            errno(b.receive(&mut [0; 4], Amount::Peek, Patience::OfSocket))
+        }),
+        ("send", |b| errno(b.send(b"x", Patience::OfSocket))),
+        ("SO_ERROR", |b| b.take_error().unwrap()),
+    ];
+    for (name, take) in takers {
+        let (a, b) = pair_with(|_| {});
+        a.settings()
+            .set_options(|options| options.linger = Some(Duration::ZERO));
+        a.close();
+        let failed = Ready {
+            input: true,
+            output: true,
+            hang_up: true,
+            error: true,
+        };
+        wait_for(&b, |ready| ready == failed);
+        assert_eq!(take(&b), libc_errno::ECONNRESET, "{name}");
+        let told = Ready {
+            error: false,
+            ..failed
+        };
+        assert_eq!(b.ready().unwrap(), told, "{name}");
+        assert_eq!(b.take_error(), None, "{name}");
+        // Nobody takes it for the end of data.
+        let received = b.receive(&mut [0; 4], Amount::Some, Patience::OfSocket);
+        assert_eq!(errno(received), libc_errno::ECONNRESET, "{name}");
+    }
+}
+
+#[test]
+fn who_waits_on_a_card_that_fails_is_told() {
+    let address = fresh_address();
+    let (server, client) = (Host::that_may_fail(address), Host::on(fresh_address()));
+    let (_a, b) = connect_hosts(&server, &client, address, |_| {}, |_| {});
+    let (listener, to) = server.listener(address);
+    let polled = server.listener(address).0;
+    let connected = client.socket();
+    connected.settings().set_nonblocking(true);
+    assert_eq!(errno(connected.connect(to)), libc_errno::EINPROGRESS);
+    thread::scope(|scope| {
+        let reads = scope.spawn(|| errno(b.receive(&mut [0; 4], Amount::Some, Patience::OfSocket)));
+        let (first, _) = listener.accept().unwrap();
+        let accepts = scope.spawn(|| errno(listener.accept()));
+        thread::sleep(Duration::from_millis(20));
+        server.fail();
+        assert_eq!(reads.join().unwrap(), libc_errno::ECONNRESET);
+        assert_eq!(accepts.join().unwrap(), libc_errno::ENETDOWN);
+        assert_eq!(
+            errno(first.receive(&mut [0; 4], Amount::Some, Patience::OfSocket)),
+            libc_errno::ECONNRESET
+        );
+    });
+    wait_for(&polled, |ready| ready.error && ready.input);
+    assert_eq!(polled.take_error(), Some(libc_errno::ENETDOWN));
+    // It listens no more.
+    assert_eq!(errno(listener.accept()), libc_errno::EINVAL);
+    assert_eq!(errno(polled.accept()), libc_errno::EINVAL);
+    assert!(!polled.ready().unwrap().error);
+    // What would lead to the card again says why it does not.
+    const EIO: i32 = 5;
+    assert_eq!(errno(polled.listen(1)), EIO);
+    assert_eq!(errno(server.socket().bind((address, 0).into())), EIO);
+    assert_eq!(errno(server.socket().connect(to)), EIO);
+}
+
 #[test]
 fn a_stream_is_whole_although_packets_are_lost_repeated_and_delayed() {
     let lossy = "[[packet]]\nprobability = 0.02\ndo = \"drop\"\n\n[[packet]]\nprobability = 0.02\ndo = \"duplicate\"\n";

@@ -24,6 +24,7 @@ pub mod libc_errno {
     pub const EAFNOSUPPORT: i32 = 97;
     pub const EADDRINUSE: i32 = 98;
     pub const EADDRNOTAVAIL: i32 = 99;
+    pub const ENETDOWN: i32 = 100;
     pub const ECONNRESET: i32 = 104;
     pub const EISCONN: i32 = 106;
     pub const ENOTCONN: i32 = 107;
@@ -61,6 +62,17 @@ impl Host {
             faults: Some(Arc::new(Rules::parse(rules).unwrap())),
             ..softroce::Options::default()
         })
+    }
+
+    /// A card that may [fail](Host::fail).
+    pub fn that_may_fail(address: IpAddr) -> Host {
+        Host::with_faults(address, "")
+    }
+
+    /// The card fails for good.
+    pub fn fail(&self) {
+        let rules = Rules::parse("[[event]]\nat = \"0s\"\ndo = \"device-fatal\"").unwrap();
+        self.provider.set_faults(Some(rules)).unwrap();
     }
 
     fn new(options: softroce::Options) -> Host {

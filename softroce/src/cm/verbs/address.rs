@@ -46,6 +46,7 @@ impl CmId {
             true => both_families || address.is_ipv4() == local.is_ipv4(),
             false => *address == local,
         };
+        self.inner.provider.faults().expect_alive("bind_addr")?;
         let positions = (0..addresses.len()).filter(|position| is_meant(&addresses[*position]));
         let contexts: Vec<_> = positions
             .map(|position| self.inner.provider.shared_context(position))
@@ -169,6 +170,7 @@ impl CmId {
                 (context, own)
             }
             None => {
+                self.inner.provider.faults().expect_alive("resolve_addr")?;
                 let first = addresses.iter().position(|own| own.is_ipv4() == remote.is_ipv4());
                 let position = match (
                     remote.ip().is_unspecified(),

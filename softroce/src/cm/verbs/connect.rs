@@ -3,7 +3,7 @@
 use roce_wire::cm::ip::{IP_CM_LEN, IpCm};
 use roce_wire::cm::{PathInfo, Rep, Req, ServiceId, SidrRep, SidrReq, SidrStatus, TransportService};
 use roce_wire::{Psn, Qpn};
-use softroce_cm::{Connect, PACKET_LIFETIME, Peer, ack_timeout};
+use softroce_cm::{Connect, PACKET_LIFETIME, Peer, Reach, ack_timeout};
 use verbs_api::{ConnectionParameters, Error, Gid, QpType, Result};
 
 use super::super::CmId;
@@ -11,6 +11,7 @@ use super::super::card::RD_ATOMIC_MAX;
 use super::super::id::Phase;
 use super::super::link::{HOP_LIMIT, Link, QKEY, flow_label};
 use super::field;
+use crate::card::Card;
 
 /// The default partition.
 const PKEY: u16 = 0xffff;
@@ -18,6 +19,13 @@ const PKEY: u16 = 0xffff;
 const NO_LID: u16 = 0xffff;
 /// The ACK delay of softroce devices.
 const ACK_DELAY: u8 = 15;
+
+/// The same with its reach.
+fn at_its_reach(card: &Card, peer: Peer) -> Peer {
+    let is_here = card.fabric.is_on_this_machine(peer.address);
+    let reach = if is_here { Reach::Machine } else { Reach::Network };
+    Peer { reach, ..peer }
+}
 
 impl CmId {
     /// Where the peer is, and what stands in front of private data.
@@ -32,6 +40,7 @@ impl CmId {
             qpn: Qpn::GSI.value(),
             traffic_class: state.options.type_of_service,
             hop_limit: HOP_LIMIT,
+            reach: Reach::Network,
         };
         let ip = IpCm {
             source: local,
@@ -75,6 +84,7 @@ impl CmId {
                 ..req
             };
             let owner = self.inner.number;
+            let peer = at_its_reach(card, peer);
             let comm_id = card.cm.agent.connect(now, Connect { peer, owner, req })?;
             card.cm.know(&self.inner);
             {
@@ -99,6 +109,7 @@ impl CmId {
             ..SidrReq::default()
         };
         self.inner.device()?.device.verb(|card, now| {
+            let peer = at_its_reach(card, peer);
             let comm_id = card.cm.agent.resolve(now, peer, self.inner.number, req)?;
             card.cm.know(&self.inner);
             {
@@ -117,13 +128,7 @@ impl CmId {
             let state = self.inner.lock();
             (state.offer, state.link)
         };
-        let as_offered = ConnectionParameters {
-            responder_resources: offer.responder_resources,
-            initiator_depth: offer.initiator_depth,
-            flow_control: offer.flow_control,
-            rnr_retry_count: offer.rnr_retry_count,
-            ..ConnectionParameters::default()
-        };
+        let as_offered = ConnectionParameters::as_offered(&offer);
         let parameters = parameters.unwrap_or(&as_offered);
         // Set since the request came, perhaps.
         if let Some(timeout) = self.inner.lock().options.ack_timeout {

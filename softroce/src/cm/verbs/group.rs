@@ -29,6 +29,7 @@ impl CmId {
     /// # Errors
     /// EINVAL: no device yet, a port space of connections, no multicast address.
     pub fn join_multicast_as(&self, group: SocketAddr, member: GroupMember, cookie: u64) -> Result<()> {
+        self.expect_alive("join_multicast")?;
         let _alone = self.inner.calls.lock();
         let device = self.inner.device()?;
         if !self.inner.space.is_datagram() {

@@ -6,6 +6,14 @@ fn slice(number: u8) -> Slice {
     Slice::new(number).unwrap()
 }
 
+fn table<const N: usize>(entries: [(Slice, u8); N]) -> Table {
+    let mut table = Table::EMPTY;
+    for (slice, position) in entries {
+        table.set(slice, position);
+    }
+    table
+}
+
 fn actions(steward: &mut Steward) -> Vec<Action> {
     std::iter::from_fn(|| steward.poll_action()).collect()
 }
@@ -73,7 +81,7 @@ fn a_newcomer_learns_all_positions_and_checks_several_times_then_once_a_second()
 #[test]
 fn after_a_leave_a_member_whose_echo_returns_repairs_nothing() {
     let mut steward = settled(true);
-    steward.table_announced(0, [(slice(20), 2), (slice(10), 1)].into_iter());
+    steward.table_announced(0, &table([(slice(20), 2), (slice(10), 1)]));
     let echo = echo_round(&actions(&mut steward));
     steward.echo_returned(0, echo);
     steward.member_left(MS, slice(20));
@@ -219,7 +227,7 @@ fn stray_packets_ask_for_a_check_but_not_more_than_one_a_millisecond() {
 #[test]
 fn another_members_table_is_believed_and_checked() {
     let mut steward = settled(true);
-    steward.table_announced(MS, [(slice(20), 0), (slice(30), 2)].into_iter());
+    steward.table_announced(MS, &table([(slice(20), 0), (slice(30), 2)]));
     assert_eq!(steward.table().position(slice(30)), Some(2));
     assert_eq!(steward.table().position(slice(10)), None);
     let echo = echo_round(&actions(&mut steward));
@@ -286,11 +294,11 @@ fn a_table_is_attached_without_a_member_only_when_that_has_not_answered_several_
 fn what_is_known_of_a_member_outlives_a_table_without_it() {
     let mut steward = settled(true);
     steward.member_joined(0, slice(30));
-    steward.table_announced(MS, [(slice(20), 0), (slice(10), 1), (slice(30), 2)].into_iter());
+    steward.table_announced(MS, &table([(slice(20), 0), (slice(10), 1), (slice(30), 2)]));
     // A newcomer tells what it knows, which is nothing yet; then somebody takes a place.
-    steward.table_announced(MS, std::iter::empty());
+    steward.table_announced(MS, &Table::EMPTY);
     assert_eq!(steward.table().position(slice(30)), Some(2));
-    steward.table_announced(MS, [(slice(40), 2)].into_iter());
+    steward.table_announced(MS, &table([(slice(40), 2)]));
     assert_eq!(steward.table().position(slice(20)), Some(0));
     assert_eq!(steward.table().position(slice(30)), None);
     assert_eq!(steward.table().position(slice(40)), Some(2));
@@ -329,4 +337,48 @@ fn a_repair_that_changes_nothing_is_told_to_nobody() {
     let round = probe_round(&actions(&mut steward));
     steward.probe_answered(at, round, 1, slice(10));
     assert_eq!(actions(&mut steward)[0], Action::AttachTable);
+}
+
+/// Let the probes that a steward has just sent be answered by 10 and 20, which sit at 1 and 0.
+fn answer_probes(steward: &mut Steward, now_ns: u64) -> Vec<Action> {
+    let round = probe_round(&actions(steward));
+    steward.probe_answered(now_ns, round, 1, slice(10));
+    steward.probe_answered(now_ns, round, 0, slice(20));
+    actions(steward)
+}
+
+#[test]
+fn members_that_give_no_sign_of_life_are_marked_until_they_are_heard_of() {
+    let mut steward = settled(true);
+    steward.are_asleep(MS, SliceSet::EMPTY);
+    assert_eq!(actions(&mut steward), [], "as it was");
+    let asleep: SliceSet = [slice(20)].into_iter().collect();
+    steward.are_asleep(MS, asleep);
+    let next = answer_probes(&mut steward, MS);
+    assert_eq!(next[0], Action::AttachTable);
+    assert_eq!(steward.table().asleep(), &asleep);
+    steward.echo_returned(MS, echo_round(&next));
+    steward.are_asleep(2 * MS, asleep);
+    assert_eq!(actions(&mut steward), [], "as it was");
+    steward.heard(3 * MS, slice(20));
+    let next = answer_probes(&mut steward, 3 * MS);
+    assert_eq!(next[0], Action::AttachTable);
+    assert_eq!(steward.table().asleep(), &SliceSet::EMPTY);
+    steward.echo_returned(MS, echo_round(&next));
+    steward.heard(4 * MS, slice(20));
+    assert_eq!(actions(&mut steward), []);
+}
+
+#[test]
+fn who_sleeps_is_told_with_the_table_and_outlives_a_repair() {
+    let mut steward = settled(true);
+    let mut announced = table([(slice(20), 0), (slice(10), 1)]);
+    announced.set_asleep([slice(20)].into_iter().collect());
+    steward.table_announced(MS, &announced);
+    let echo = echo_round(&actions(&mut steward));
+    steward.echo_missed(MS, echo);
+    let round = probe_round(&actions(&mut steward));
+    steward.probe_answered(MS, round, 2, slice(10));
+    assert_eq!(actions(&mut steward)[0], Action::AttachTable);
+    assert_eq!(steward.table().asleep(), announced.asleep());
 }

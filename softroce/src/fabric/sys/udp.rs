@@ -21,6 +21,10 @@ const UDP_GRO: libc::c_int = 104;
 /// `SO_ATTACH_REUSEPORT_CBPF` and `SO_MEMINFO` of `asm-generic/socket.h` (all architectures that we build for).
 const SO_ATTACH_REUSEPORT_CBPF: libc::c_int = 51;
 const SO_MEMINFO: libc::c_int = 55;
+/// `SO_BINDTOIFINDEX` of the same (since Linux 5.1, for everybody since 5.7).
+const SO_BINDTOIFINDEX: libc::c_int = 62;
+/// An interface that no machine has.
+const NO_INTERFACE: libc::c_int = libc::c_int::MAX;
 
 /// Large enough for the control messages of both directions, with room.
 const CONTROL_BYTES: usize = 128;
@@ -164,6 +168,15 @@ impl UdpSocket {
             )
         })
         .map(drop)
+    }
+
+    /// Receive nothing more, send nothing more, and leave the group of those that share the port, at once: what arrives
+    /// from now on goes to the others. What is here already stays to be read. Also where a forked child holds the socket.
+    ///
+    /// A socket that is bound to an interface takes only what comes through that; and the kernel takes one that is bound
+    /// anew out of its group.
+    pub(in crate::fabric) fn leave_address(&self) -> io::Result<()> {
+        set_int_option(self.as_raw_fd(), libc::SOL_SOCKET, SO_BINDTOIFINDEX, NO_INTERFACE)
     }
 
     /// Bytes waiting in the receive buffer and its size, as the kernel counts them.

@@ -4,23 +4,27 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
 use roce_wire::cm::ServiceId;
-use softroce_engine::{RxMeta, TxBatch, TxPacket, packet_cost};
+use softroce_engine::RxMeta;
 use verbs_api::Result;
 
 use super::super::FabricCounters;
 use super::super::control::{self, LinkMessage, MESSAGE_BYTES_MAX, PACKET_BYTES};
 use super::super::links::{Event, Links, NotSent};
+use super::super::roll_call::{Call, RollCall};
 use super::super::slice::{Destination, SLICE_COUNT, Slice, destination};
 use super::super::steering::Program;
-use super::super::steward::{Action, Steward};
+use super::super::steward::Steward;
 use super::super::sys::{self, Datagram, UdpSocket};
 use super::super::unread::Unread;
 use super::new_steward;
 use super::transmit::Transmitter;
 use crate::clock::monotonic_ns;
 use adoption::{Adoption, adopted};
+use stewardship::hear;
 
 mod adoption;
+mod marks;
+mod stewardship;
 
 /// Events taken in one look at the links.
 const EVENTS_A_LOOK_MAX: usize = 64;
@@ -46,6 +50,7 @@ pub(super) struct Member {
     own: SocketAddr,
     links: Links,
     steward: Steward,
+    roll_call: RollCall,
     unread: Unread,
     /// Tells own control packets from what others may send.
     nonce: u64,
@@ -62,6 +67,7 @@ impl Member {
         Member {
             own,
             steward: new_steward(&links),
+            roll_call: RollCall::new(),
             unread: Unread::new(),
             links,
             nonce: sys::random_u64(),
@@ -108,9 +114,11 @@ impl Member {
         counters: &mut FabricCounters,
     ) {
         let now_ns = monotonic_ns();
-        let steward = &mut self.steward;
-        self.links
-            .connect_all(|slice| steward.member_joined(now_ns, slice));
+        let (steward, roll_call) = (&mut self.steward, &mut self.roll_call);
+        self.links.connect_all(|slice| {
+            steward.member_joined(now_ns, slice);
+            roll_call.joined(now_ns, slice);
+        });
         self.steward.join(now_ns);
         self.act(socket, transmitter, counters);
     }
@@ -179,7 +187,8 @@ impl Member {
             };
             looked.events += 1;
             match event {
-                Event::Message(_, LinkMessage::Adopt(adopted)) => {
+                Event::Message(from, LinkMessage::Adopt(adopted)) => {
+                    self.roll_call.heard(from);
                     let adoption = Adoption {
                         own: self.own,
                         slice: self.links.own(),
@@ -194,17 +203,34 @@ impl Member {
                     };
                     looked.datagrams += adoption.deliver(&adopted, counters, sink);
                 }
-                Event::Message(from, message) => hear(&mut self.steward, from, &message),
+                Event::Message(from, LinkMessage::Question) => {
+                    self.roll_call.heard(from);
+                    self.steward.heard(monotonic_ns(), from);
+                    let mut out = [0; MESSAGE_BYTES_MAX];
+                    // One that is lost is asked for again.
+                    let _ = self
+                        .links
+                        .send(from, LinkMessage::SignOfLife.write(&mut out), &[]);
+                }
+                Event::Message(from, message) => {
+                    self.roll_call.heard(from);
+                    hear(&mut self.steward, from, &message);
+                }
                 Event::Joined(slice) => {
-                    self.steward.member_joined(monotonic_ns(), slice);
-                    let positions = control::encode_table(self.steward.table());
+                    let now_ns = monotonic_ns();
+                    self.steward.member_joined(now_ns, slice);
+                    self.roll_call.joined(now_ns, slice);
+                    let table = control::encode_table(self.steward.table());
                     let mut out = [0; MESSAGE_BYTES_MAX];
                     // Without it the newcomer has to find out by itself.
                     let _ = self
                         .links
-                        .send(slice, LinkMessage::Table(&positions).write(&mut out), &[]);
+                        .send(slice, LinkMessage::Table(&table).write(&mut out), &[]);
                 }
-                Event::Left(slice) => self.steward.member_left(monotonic_ns(), slice),
+                Event::Left(slice) => {
+                    self.roll_call.left(slice);
+                    self.steward.member_left(monotonic_ns(), slice);
+                }
                 // First come the answers that lie here.
                 Event::Timer => is_time = true,
                 Event::Other => self.has_interface_news = true,
@@ -215,6 +241,11 @@ impl Member {
             let now_ns = monotonic_ns();
             let read_until_ns = self.read_until_ns.max(now_ns.saturating_sub(BACKLOG_NS));
             self.steward.timeout(now_ns, read_until_ns);
+            match self.roll_call.timeout(now_ns) {
+                Some(Call::Ask(members)) => self.links.send_to(members, &LinkMessage::Question),
+                Some(Call::Silent(members)) => self.steward.are_asleep(now_ns, members),
+                None => {}
+            }
         }
         if looked.events > 0 {
             self.act(socket, transmitter, counters);
@@ -225,150 +256,6 @@ impl Member {
     /// In a forked child: close every descriptor.
     pub(super) fn close(&mut self) {
         self.links.close();
-    }
-
-    /// Do what the steward wants, and set the timer for what it wants later.
-    fn act(&mut self, socket: &UdpSocket, transmitter: &mut Transmitter, counters: &mut FabricCounters) {
-        while let Some(action) = self.steward.poll_action() {
-            let (from, nonce) = (self.links.own(), self.nonce);
-            match action {
-                Action::SendEcho { round } => {
-                    let echo = control::Packet::Echo { from, nonce, round };
-                    transmitter.send_to_self(socket, &echo.to_bytes(), PACKET_BYTES);
-                }
-                Action::SendProbes { round, positions } => {
-                    for (position, place) in
-                        (0..positions).zip(self.probe_buffer.chunks_exact_mut(PACKET_BYTES))
-                    {
-                        let probe = control::Packet::Probe {
-                            from,
-                            nonce,
-                            round,
-                            position,
-                        };
-                        place.copy_from_slice(&probe.to_bytes());
-                    }
-                    let bytes = &self.probe_buffer[..usize::from(positions) * PACKET_BYTES];
-                    transmitter.send_to_self(socket, bytes, PACKET_BYTES);
-                }
-                Action::AttachTable => {
-                    let program = self.steward.table().write_program(&mut self.program);
-                    // Refused only where the kernel lacks it; then every packet may have to be passed on.
-                    if socket.attach_steering(program).is_ok() {
-                        counters.steering_repairs += 1;
-                        let positions = control::encode_table(self.steward.table());
-                        self.links.send_to_all(&LinkMessage::Table(&positions));
-                    }
-                }
-            }
-        }
-        self.links.set_timer(self.steward.next_timeout_ns());
-    }
-
-    /// Whether it is for `take_control`: control packets only come from the own address and port.
-    fn is_control(&self, datagram: &Datagram<'_>, packet: &[u8]) -> bool {
-        packet[0] == control::OPCODE
-            && datagram.from.ip() == self.own.ip()
-            && datagram.from.port() == self.own.port()
-    }
-
-    /// Whether it is for `take_mark`: marks go from port to port within the machine.
-    fn is_mark(&self, datagram: &Datagram<'_>, packet: &[u8]) -> bool {
-        control::is_mark(packet)
-            && self.is_on_this_machine(datagram.from.ip())
-            && datagram.from.port() == self.own.port()
-    }
-
-    fn is_on_this_machine(&self, address: IpAddr) -> bool {
-        address.is_loopback() || address == self.own.ip()
-    }
-
-    /// Take in a mark, which wants an answer, or the answer to one.
-    fn take_mark(&mut self, sender: IpAddr, packet: &[u8]) -> Option<control::Packet> {
-        let own = self.links.own();
-        match control::Packet::parse(packet)? {
-            control::Packet::Mark { from, to, number } if to == own => Some(control::Packet::Read {
-                from: own,
-                to: from,
-                number,
-            }),
-            control::Packet::Read { from, to, number } if to == own => {
-                self.unread.note_read(monotonic_ns(), (sender, from), number);
-                None
-            }
-            _ => None,
-        }
-    }
-
-    /// Bytes that lie unread at one peer, at most.
-    pub(super) fn unread_bytes(&mut self) -> u64 {
-        self.unread.most(monotonic_ns)
-    }
-
-    /// A batch has left: put marks behind what nobody acknowledges.
-    pub(super) fn mark(&mut self, socket: &UdpSocket, transmitter: &mut Transmitter, batch: &TxBatch) {
-        let mut before: Option<TxPacket> = None;
-        for packet in batch.packets() {
-            let bytes = batch.bytes(packet);
-            let in_train =
-                before.is_some_and(|before| before.len == packet.len && before.path == packet.path);
-            before = Some(*packet);
-            if !is_unacknowledged(bytes[0]) || !self.is_on_this_machine(packet.path.dst) {
-                continue;
-            }
-            let Destination::QueuePair(slice) = destination(bytes) else {
-                continue;
-            };
-            let cost = packet_cost(packet.len as usize, in_train);
-            let process = (packet.path.dst, slice);
-            if let Some(number) = self.unread.note_sent(monotonic_ns(), process, cost.into()) {
-                let from = self.links.own();
-                let mark = control::Packet::Mark {
-                    from,
-                    to: slice,
-                    number,
-                };
-                let mut to = self.own;
-                to.set_ip(packet.path.dst);
-                transmitter.send_control(socket, to, &mark.to_bytes());
-            }
-        }
-    }
-
-    fn take_control(&mut self, packet: &[u8]) {
-        let now_ns = monotonic_ns();
-        let own = self.links.own();
-        let mut out = [0; MESSAGE_BYTES_MAX];
-        match control::Packet::parse(packet) {
-            Some(control::Packet::Echo { from, nonce, round }) if from == own && nonce == self.nonce => {
-                self.steward.echo_returned(now_ns, round);
-            }
-            Some(control::Packet::Echo { from, round, .. }) if from != own => {
-                // It finds out by itself if this does not reach it.
-                let _ = self
-                    .links
-                    .send(from, LinkMessage::Missed { round }.write(&mut out), &[]);
-            }
-            Some(control::Packet::Probe {
-                from,
-                nonce,
-                round,
-                position,
-            }) if from == own && nonce == self.nonce => {
-                self.steward.probe_answered(now_ns, round, position, own);
-            }
-            Some(control::Packet::Probe {
-                from,
-                round,
-                position,
-                ..
-            }) => {
-                let answer = LinkMessage::Answer { round, position };
-                let _ = self.links.send(from, answer.write(&mut out), &[]);
-            }
-            // With another nonce it was made by somebody else.
-            Some(_) | None => {}
-        }
     }
 
     pub(super) fn claim_service(&mut self, service: ServiceId) -> Result<()> {
@@ -418,6 +305,7 @@ impl Member {
             let now_ns = monotonic_ns();
             if self.links.seek(slice, now_ns) {
                 self.steward.member_joined(now_ns, slice);
+                self.roll_call.joined(now_ns, slice);
                 sent = self.links.send(slice, &head, adopted.bytes);
             }
         }
@@ -427,11 +315,6 @@ impl Member {
         }
         length
     }
-}
-
-/// Whether a packet with this opcode is of UC or UD: the upper three bits name the service.
-fn is_unacknowledged(opcode: u8) -> bool {
-    matches!(opcode >> 5, 1 | 3)
 }
 
 /// The packet that begins at byte `at` of a datagram or train.
@@ -449,15 +332,5 @@ pub(super) fn meta(datagram: &Datagram<'_>, dst: IpAddr, at: usize) -> RxMeta {
         segment: (at / datagram.segment_bytes) as u16,
         traffic_class: datagram.traffic_class,
         hop_limit: datagram.hop_limit,
-    }
-}
-
-fn hear(steward: &mut Steward, from: Slice, message: &LinkMessage<'_>) {
-    let now_ns = monotonic_ns();
-    match message {
-        LinkMessage::Answer { round, position } => steward.probe_answered(now_ns, *round, *position, from),
-        LinkMessage::Missed { round } => steward.echo_missed(now_ns, *round),
-        LinkMessage::Table(positions) => steward.table_announced(now_ns, control::decode_table(positions)),
-        LinkMessage::Hello { .. } | LinkMessage::Adopt(_) => {}
     }
 }

@@ -360,13 +360,7 @@ impl CmId {
         offer: &PeerParameters,
         said: Option<&ConnectionParameters<'_>>,
     ) -> Result<()> {
-        let as_offered = ConnectionParameters {
-            responder_resources: offer.responder_resources,
-            initiator_depth: offer.initiator_depth,
-            flow_control: offer.flow_control,
-            rnr_retry_count: offer.rnr_retry_count,
-            ..ConnectionParameters::default()
-        };
+        let as_offered = ConnectionParameters::as_offered(offer);
         let mut c = self.parameters(turn, said.unwrap_or(&as_offered), IN_REPLY)?;
         // The peer answers no more than it said.
         c.initiator_depth = c.initiator_depth.min(offer.initiator_depth);

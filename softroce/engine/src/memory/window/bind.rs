@@ -6,7 +6,7 @@ use verbs_api::{Access, Error, MwType, RKey, Result};
 use super::{Binding, Kind, Opening, TAG, Window};
 use crate::memory::region::{Backing, OPTIONAL, Region};
 use crate::memory::{Accessor, Memory, WINDOW};
-use crate::mutants::{Mutant, is_on};
+use crate::mutants::{Mutant, is_on, wrong};
 use crate::{MrId, MwId};
 
 /// What a window may permit, besides flags that mean nothing to it.
@@ -94,7 +94,7 @@ impl Memory {
         let id = id & !WINDOW;
         let window = self.windows.table.get(id).filter(|window| {
             window.key == rkey.0
-                || is_on(Mutant::InvalidateComparesWrongKey) && window.key & !TAG == rkey.0 & !TAG
+                || is_on(Mutant::InvalidateComparesWrongKey) && wrong::is_same_upper_part(window.key, rkey.0)
         });
         let window = window.ok_or(WindowFault::NoWindow)?;
         if window.kind != Kind::Type2 {
@@ -185,8 +185,7 @@ fn check_window(window: &Window, who: Accessor, bind: &Bind) -> Result<(), Windo
     if window.pd != who.pd {
         return Err(WindowFault::WrongPd);
     }
-    let is_next = bind.rkey.0 & TAG == window.key.wrapping_add(1) & TAG;
-    if is_on(Mutant::BindWantsTheNextKey) && !is_next {
+    if is_on(Mutant::BindWantsTheNextKey) && !wrong::is_next_key(bind.rkey.0, window.key) {
         return Err(WindowFault::WrongKey);
     }
     if window.key & !TAG != bind.rkey.0 & !TAG {

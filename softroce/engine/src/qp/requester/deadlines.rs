@@ -4,7 +4,7 @@
 use super::{Hold, Pace, Recovery};
 use crate::Time;
 use crate::budget::{LEASE_NS, Lease};
-use crate::mutants::{Mutant, is_on};
+use crate::mutants::{Mutant, is_on, wrong};
 use crate::qp::{Link, Qp};
 use crate::shared::Shared;
 
@@ -20,7 +20,7 @@ impl Qp {
     fn ack_timeout_ns(&self) -> Option<u64> {
         let times = u64::from(self.requester.timeouts_in_a_row.min(2) + 2);
         if is_on(Mutant::TimeoutsAreSpurious) {
-            return self.attr.timeout.map(|code| (4096 << code) / 64);
+            return self.attr.timeout.map(wrong::hurried_timeout_ns);
         }
         match self.attr.timeout.unwrap_or(0) {
             0 => None,
