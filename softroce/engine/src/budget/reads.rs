@@ -4,17 +4,10 @@ use std::collections::VecDeque;
 
 use super::Claim;
 
-/// So many bytes of responses without a loss, and the whole buffer counts on them again.
-const CLEAN_BYTES: u32 = 4 << 20;
-
 /// READ responses that the engine has asked for. They have no acknowledgement, and our own socket buffer bounds them.
 #[derive(Debug)]
 pub(crate) struct ReadBudget {
     limit: u32,
-    /// What the limit is while nothing is lost, and after something was: then peers send much unasked.
-    limits: Limits,
-    /// Bytes that came since something was lost.
-    clean_bytes: u32,
     /// Payload bytes that one READ request asks for at most.
     request_limit: u32,
     outstanding: u32,
@@ -22,24 +15,13 @@ pub(crate) struct ReadBudget {
     claims: Vec<Claim>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    usual: u32,
-    after_loss: u32,
-}
-
 impl ReadBudget {
     pub(crate) fn new(receive_buffer_bytes: u32) -> Self {
         // The rest is for what peers send unasked.
-        let limits = Limits {
-            usual: (receive_buffer_bytes / 8 * 5).max(16 << 10),
-            after_loss: (receive_buffer_bytes / 8 * 3).max(16 << 10),
-        };
+        let limit = (receive_buffer_bytes / 5 * 2).max(16 << 10);
         ReadBudget {
-            limit: limits.usual,
-            limits,
-            clean_bytes: 0,
-            request_limit: limits.usual / 2,
+            limit,
+            request_limit: limit / 2,
             outstanding: 0,
             waiting: VecDeque::new(),
             claims: Vec::new(),
@@ -79,16 +61,6 @@ impl ReadBudget {
             self.outstanding
         );
         self.outstanding = self.outstanding.saturating_sub(bytes);
-        self.clean_bytes = self.clean_bytes.saturating_add(bytes);
-        if self.clean_bytes >= CLEAN_BYTES {
-            self.limit = self.limits.usual;
-        }
-    }
-
-    /// Responses were lost.
-    pub(crate) fn note_loss(&mut self) {
-        self.limit = self.limits.after_loss;
-        self.clean_bytes = 0;
     }
 
     /// Queue `slot` until there is room.

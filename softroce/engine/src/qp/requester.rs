@@ -377,9 +377,6 @@ impl Qp {
         self.requester.progress_at = shared.now;
         self.requester.stalls = 0;
         self.requester.recovery = Recovery::Regular;
-        if self.requester.read_bytes_out > 0 {
-            shared.reads.note_loss();
-        }
         self.rewind(shared);
     }
 
