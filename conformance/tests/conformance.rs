@@ -18,12 +18,24 @@ fn main() {
     let is_quick = std::env::var_os("SOFTROCE_QUICK").is_some();
     let mut trials = Vec::new();
     for bed in BedKind::OWN {
+        if !may_run(&arguments, bed.name()) {
+            continue;
+        }
         match entries(bed, &BedOptions::default()) {
             Ok(all) => trials.extend(all.into_iter().map(|entry| trial(entry, seed, is_quick))),
             Err(failure) => trials.push(Trial::test(format!("{bed}::opens"), move || Err(failure.into()))),
         }
     }
     libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// Whether tests whose names begin so may be asked for. Where each test has a process of its own (nextest), those of one
+/// bed need not open the others.
+fn may_run(arguments: &Arguments, beginning: &str) -> bool {
+    match &arguments.filter {
+        Some(name) if arguments.exact => name.starts_with(beginning),
+        _ => true,
+    }
 }
 
 /// Why a case is left out now, if so.

@@ -152,3 +152,23 @@ fn what_is_sent_after_a_member_has_left_goes_to_the_others_at_once() {
     check_departed(fresh_address());
     check_departed(Ipv6Addr::LOCALHOST.into());
 }
+
+/// A child has its parent's socket; what it does with its copy of the fabric is none of the parent's business.
+#[test]
+fn a_child_that_drops_its_copy_does_not_take_its_parent_off_the_address() {
+    let address = fresh_address();
+    let mut member = open(address);
+    // SAFETY: the child drops its copy, which makes system calls and frees memory, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: the original is forgotten with the child.
+        drop(unsafe { std::ptr::read(&raw const member) });
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(0) };
+    }
+    // SAFETY: our own child; its status is of no interest.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    let qpn = member.qpn_slice().start + 7;
+    send_all(&mut open(fresh_address()), address, qpn, &[24; 8]);
+    assert_eq!(receive(&mut member, 8).len(), 8);
+}

@@ -136,6 +136,21 @@ fn packets_that_are_acknowledged_are_not_counted_as_unread() {
 }
 
 #[test]
+fn who_is_on_this_machine_is_known() {
+    let member = open(fresh_address());
+    for (address, is_here) in [
+        (member.address(), true),
+        ("127.200.1.1".parse().unwrap(), true),
+        ("::1".parse().unwrap(), true),
+        // Of addresses for documents there is no interface.
+        ("192.0.2.1".parse().unwrap(), false),
+        ("2001:db8::1".parse().unwrap(), false),
+    ] {
+        assert_eq!(member.is_on_this_machine(address), is_here, "{address}");
+    }
+}
+
+#[test]
 fn without_trains_every_packet_travels_by_itself() {
     let alone = |address| UdpOptions {
         trains: Trains::Never,

@@ -11,6 +11,7 @@ use verbs_api::{Error, ErrorKind, Result};
 pub use self::peer::{Peer, Reach};
 
 use self::asked::Asked;
+use self::over::Over;
 use crate::connection::{Clock, Connection, SERVICE_TIMEOUT};
 use crate::counters::Counters;
 use crate::event::{Event, Outgoing};
@@ -23,6 +24,7 @@ mod asked;
 mod early;
 mod execute;
 mod not_yet;
+mod over;
 mod peer;
 mod receive;
 
@@ -72,6 +74,7 @@ pub struct Agent {
     listeners: BTreeMap<ServiceId, Listener>,
     /// What peers have asked for: connections, and services of datagrams.
     asked: Asked,
+    over: Over,
     /// Peers' queue pairs, by address, GUID and number: to know one that is connected anew. The address is in it so that a
     /// stranger who names another's queue pair does not end its connection.
     remote_qps: BTreeMap<(IpAddr, u64, u32), u32>,
@@ -89,6 +92,7 @@ impl Agent {
             connections: BTreeMap::new(),
             listeners: BTreeMap::new(),
             asked: Asked::default(),
+            over: Over::default(),
             remote_qps: BTreeMap::new(),
             timers: BTreeSet::new(),
             outbox: Outbox::default(),

@@ -36,6 +36,9 @@ fn main() {
     let mut first = Vec::new();
     let mut trials = Vec::new();
     for (name, interface) in [("lists", Interface::Lists), ("extended", Interface::Extended)] {
+        if !may_run(&arguments, &format!("dropin::{name}::")) {
+            continue;
+        }
         let options = BedOptions {
             native: NativeOptions {
                 library: Some(common::drop_in()),
@@ -55,6 +58,15 @@ fn main() {
     }
     first.append(&mut trials);
     libtest_mimic::run(&arguments, first).exit();
+}
+
+/// Whether tests whose names begin so may be asked for. Where each test has a process of its own (nextest), those of one
+/// interface need not open the devices for the other.
+fn may_run(arguments: &Arguments, beginning: &str) -> bool {
+    match &arguments.filter {
+        Some(name) if arguments.exact => name.starts_with(beginning),
+        _ => true,
+    }
 }
 
 fn trial(interface: &str, entry: Entry, options: &BedOptions) -> Trial {

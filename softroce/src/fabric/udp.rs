@@ -61,6 +61,8 @@ const SETTLE_PATIENCE_NS: u64 = 100_000_000;
 pub struct UdpFabric {
     /// `None` in a forked child, after [`close_in_child`](Fabric::close_in_child).
     socket: Option<UdpSocket>,
+    /// Who opened it: a child's copy is no owner.
+    process: u32,
     own: SocketAddr,
     interface: Interface,
     monitor: Option<InterfaceMonitor>,
@@ -125,6 +127,7 @@ impl UdpFabric {
         }
         let mut fabric = UdpFabric {
             socket: Some(socket),
+            process: std::process::id(),
             own,
             interface,
             monitor,
@@ -312,8 +315,13 @@ impl Fabric for UdpFabric {
     }
 
     fn is_on_this_machine(&self, address: IpAddr) -> bool {
-        // A socket can be had on own addresses alone.
-        address.is_loopback() || address == self.own.ip() || std::net::UdpSocket::bind((address, 0)).is_ok()
+        if address.is_loopback() || address == self.own.ip() {
+            return true;
+        }
+        // A socket cannot be had on addresses of others, unless the system is told to give any; then the list of
+        // interfaces decides, which takes longer.
+        std::net::UdpSocket::bind((address, 0)).is_ok()
+            && Interface::by_address(address).is_ok_and(|interface| interface.is_some())
     }
 
     fn claim_service(&mut self, service: ServiceId) -> Result<()> {
@@ -331,6 +339,9 @@ impl Fabric for UdpFabric {
     }
 
     fn depart(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
         // After another member has left, packets of others may come here until the table is repaired; so ours is no
         // address for them before the last read. Refused by old kernels, and when it was done before.
         let _ = self.socket.as_ref().map(UdpSocket::leave_address);
