@@ -115,7 +115,8 @@ fn notice_unseen_fork(mark: &AtomicU32) {
         std::mem::forget(devices);
         registry.held.store(true, Ordering::Relaxed);
     }
-    child();
+    // It may have lived for long, and have files of its own under the numbers of its parent's.
+    os::while_in_doubt(|| child());
 }
 
 /// Close this device in every child from now on.

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 mod birthmark;
 mod file;
+mod private_fd;
 mod rights;
 mod thread;
 
 pub(crate) use birthmark::birthmark;
 pub(crate) use file::{FileIdentity, SharedFile};
+pub(crate) use private_fd::{PrivateFd, close_raw, mark, while_in_doubt};
 pub(crate) use rights::has_net_raw;
 pub(crate) use thread::Thread;
 
@@ -393,15 +395,6 @@ pub(crate) fn at_fork(
         0 => Ok(()),
         errno => Err(io::Error::from_raw_os_error(errno)),
     }
-}
-
-/// Close a descriptor by number: in a forked child, where its owner is not to run.
-///
-/// # Safety
-/// Nothing in this process uses the descriptor any more.
-pub(crate) unsafe fn close_raw(fd: RawFd) {
-    // SAFETY: the caller's promise.
-    unsafe { libc::close(fd) };
 }
 
 #[cfg(all(test, not(loom)))]
