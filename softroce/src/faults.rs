@@ -7,18 +7,20 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use softroce_faults::{Event, Injector, Numbers, Tally, Work, errno_name};
-use verbs_api::{Error, ErrorKind, Refused, Result, WcStatus};
+use softroce_faults::{Event, Injector, Numbers, Tally, Work};
+use verbs_api::WcStatus;
 
 use crate::clock::Clock;
 use crate::fork;
 use crate::lock::Mutex;
 
 mod book;
+mod calls;
 mod mishaps;
 
 use book::Book;
 pub use book::{Page, pages};
+pub(crate) use calls::admit;
 pub use mishaps::Mishaps;
 
 /// Events that are remembered of a set of rules; what comes on top does not happen.
@@ -180,54 +182,6 @@ impl Faults {
         judgement
     }
 
-    /// A verb is called.
-    ///
-    /// # Errors
-    /// The one that a rule names.
-    #[inline]
-    pub fn verb(&self, verb: Verb) -> Result<()> {
-        match self.is_loaded() {
-            false => Ok(()),
-            true => self.ask_about_verb(verb),
-        }
-    }
-
-    #[cold]
-    fn ask_about_verb(&self, verb: Verb) -> Result<()> {
-        let Some(active) = self.active() else {
-            return Ok(());
-        };
-        if active.is_dead.load(Ordering::Relaxed) && !is_for_the_end(verb) {
-            return Err(failed(verb.name()));
-        }
-        let mut state = active.state.lock();
-        let failed = state
-            .injector
-            .verb(self.now_ns(), verb)
-            .map(|(errno, name)| (errno, name.to_owned()));
-        state.keep_book();
-        let Some((errno, name)) = failed else {
-            return Ok(());
-        };
-        let shown = errno_name(errno).map_or_else(|| errno.to_string(), str::to_owned);
-        Err(Error::new(
-            ErrorKind::from_errno(errno),
-            format!("{}: {shown}, as the fault rule {name:?} says", verb.name()),
-        ))
-    }
-
-    /// A call is made on a device that no rule can name: one of RDMA CM.
-    ///
-    /// # Errors
-    /// EIO: the device has failed for good.
-    pub(crate) fn expect_alive(&self, call: &str) -> Result<()> {
-        let is_dead = |active: Arc<Active>| active.is_dead.load(Ordering::Relaxed);
-        match self.active().is_some_and(is_dead) {
-            true => Err(failed(call)),
-            false => Ok(()),
-        }
-    }
-
     /// Whether there are rules about completions.
     pub(crate) fn judge_completions(&self) -> bool {
         self.active()
@@ -302,49 +256,6 @@ impl std::fmt::Debug for Faults {
             .field("is_loaded", &self.is_loaded())
             .finish_non_exhaustive()
     }
-}
-
-fn failed(call: &str) -> Error {
-    Error::new(
-        ErrorKind::System(libc::EIO),
-        format!("{call}: the device has failed, as a fault rule says"),
-    )
-}
-
-/// An object is to be destroyed: itself, unless a rule says that the call fails.
-pub(crate) fn admit<T>(
-    object: T,
-    verb: Verb,
-    faults: impl FnOnce(&T) -> &Faults,
-) -> std::result::Result<T, Refused<T>> {
-    match faults(&object).verb(verb) {
-        Ok(()) => Ok(object),
-        Err(error) => Err(Refused { object, error }),
-    }
-}
-
-/// What works on a device that has failed: looking at what is left, and putting it away.
-fn is_for_the_end(verb: Verb) -> bool {
-    matches!(
-        verb,
-        Verb::GetDeviceList
-            | Verb::OpenDevice
-            | Verb::CloseDevice
-            | Verb::GetAsyncEvent
-            | Verb::GetCqEvent
-            | Verb::PollCq
-            | Verb::DeallocPd
-            | Verb::DeregMr
-            | Verb::FreeDm
-            | Verb::DeallocMw
-            | Verb::DestroyCompChannel
-            | Verb::DestroyCq
-            | Verb::DestroySrq
-            | Verb::CloseXrcd
-            | Verb::DestroyQp
-            | Verb::DestroyAh
-            | Verb::DetachMcast
-    )
 }
 
 /// Those that tell at the end of the process which of their rules never hit.

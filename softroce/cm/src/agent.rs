@@ -12,6 +12,7 @@ pub use self::handshake::Handshake;
 pub use self::peer::{Peer, Reach};
 
 use self::asked::Asked;
+use self::over::Over;
 use crate::connection::{Attempts, Clock, Connection, SERVICE_TIMEOUT};
 use crate::counters::Counters;
 use crate::event::{Event, Outgoing};
@@ -25,6 +26,7 @@ mod early;
 mod execute;
 mod handshake;
 mod not_yet;
+mod over;
 mod peer;
 mod receive;
 
@@ -74,6 +76,7 @@ pub struct Agent {
     listeners: BTreeMap<ServiceId, Listener>,
     /// What peers have asked for: connections, and services of datagrams.
     asked: Asked,
+    over: Over,
     /// Peers' queue pairs, by address, GUID and number: to know one that is connected anew. The address is in it so that a
     /// stranger who names another's queue pair does not end its connection.
     remote_qps: BTreeMap<(IpAddr, u64, u32), u32>,
@@ -91,6 +94,7 @@ impl Agent {
             connections: BTreeMap::new(),
             listeners: BTreeMap::new(),
             asked: Asked::default(),
+            over: Over::default(),
             remote_qps: BTreeMap::new(),
             timers: BTreeSet::new(),
             outbox: Outbox::default(),

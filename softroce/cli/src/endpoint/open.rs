@@ -67,10 +67,9 @@ impl<P: Provider> Endpoint<P> {
             Waiting::Polling => None,
             Waiting::Events => Some(context.create_channel()?),
         };
-        let cqe = ((sizes.depth + sizes.recv_depth) * sizes.qps as u32).max(16);
         let cq = context.create_cq(&CqInit {
             channel: channel.as_ref(),
-            ..CqInit::new(cqe)
+            ..CqInit::new(completions(sizes))
         })?;
         let recv_sges = 1 + u32::from(headroom.is_some());
         let xrc_domain = match service.transport {
@@ -129,6 +128,11 @@ impl<P: Provider> Endpoint<P> {
 fn first_device<P: Provider>(provider: &P) -> Result<P::Context> {
     let first = provider.devices()?.into_iter().next();
     Ok(provider.open(&first.context("the provider has no device")?.name)?)
+}
+
+/// As many may wait at once.
+fn completions(sizes: Sizes) -> u32 {
+    ((sizes.depth + sizes.recv_depth) * sizes.qps as u32).max(16)
 }
 
 /// What a queue pair holds; receives may be the shared queue's.

@@ -37,15 +37,14 @@ impl Asked {
         }
     }
 
-    /// The connection `id` is gone, whether it was asked for or not.
-    pub(super) fn forget(&mut self, asker: IpAddr, remote_id: u32, id: u32) {
-        for wish in [Wish::Connection, Wish::Datagrams] {
-            let key = (wish, asker, remote_id);
-            if self.ids.get(&key) == Some(&id) {
-                self.ids.remove(&key);
-                self.count_down(asker);
-            }
-        }
+    /// The connection `id` is gone; what it was asked for, if it was.
+    pub(super) fn forget(&mut self, asker: IpAddr, remote_id: u32, id: u32) -> Option<Wish> {
+        let wish = [Wish::Connection, Wish::Datagrams]
+            .into_iter()
+            .find(|wish| self.ids.get(&(*wish, asker, remote_id)) == Some(&id))?;
+        self.ids.remove(&(wish, asker, remote_id));
+        self.count_down(asker);
+        Some(wish)
     }
 
     /// Whether the address has asked for as much as it may.

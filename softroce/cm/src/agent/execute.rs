@@ -4,6 +4,8 @@ use roce_wire::cm::{Message, RejectReason, RejectedMessage};
 use softroce_engine::Time;
 use verbs_api::{Error, Result};
 
+use super::asked::Wish;
+use super::over::Asking;
 use super::{Agent, Handshake, State};
 use crate::connection::{Attempts, Connection, SERVICE_TIMEOUT};
 use crate::event::{Event, Happened};
@@ -44,7 +46,7 @@ impl Agent {
                 {
                     self.tell(id, happened);
                 }
-                self.settle(id);
+                self.settle(now, id);
                 Ok(())
             }
         }
@@ -61,7 +63,7 @@ impl Agent {
         if let Some(happened) = happened(tell, message, handshake) {
             self.tell(id, happened);
         }
-        self.settle(id);
+        self.settle(now, id);
         true
     }
 
@@ -142,7 +144,7 @@ impl Agent {
     }
 
     /// What is gone leaves the tables.
-    fn settle(&mut self, id: u32) {
+    fn settle(&mut self, now: Time, id: u32) {
         if self.state(id) != State::Closed {
             return;
         }
@@ -152,12 +154,19 @@ impl Agent {
         if let Some(deadline) = connection.clock.deadline {
             self.timers.remove(&(deadline, id));
         }
-        self.asked
-            .forget(connection.peer.address, connection.remote_id, id);
+        let asking = Asking {
+            asker: connection.peer.address,
+            remote_id: connection.remote_id,
+            transaction_id: connection.transaction_id,
+        };
+        let wish = self.asked.forget(asking.asker, asking.remote_id, id);
         let (guid, qpn) = (connection.remote_ca_guid, connection.remote_qpn.value());
         let remote_qp = (connection.peer.address, guid, qpn);
         if self.remote_qps.get(&remote_qp) == Some(&id) {
             self.remote_qps.remove(&remote_qp);
+        }
+        if wish == Some(Wish::Connection) {
+            self.over.note(now, asking, connection.last);
         }
     }
 

@@ -11,6 +11,7 @@ use roce_wire::cm::{
 use softroce_engine::Time;
 
 use super::asked::Wish;
+use super::over::Asking;
 use super::{Agent, CONNECTIONS_MAX, Peer, State, clock};
 use crate::connection::{Clock, Connection};
 use crate::event::{Event, Happened, Request};
@@ -181,21 +182,24 @@ impl Agent {
             .remote_qps
             .get(&(arrival.from.address, req.local_ca_guid, req.local_qpn.value()))
             .copied();
+        if self.answers_late_copy(now, arrival.from, &asking(arrival, req), stale.is_some()) {
+            return;
+        }
         if let Some(old) = stale {
             self.counters.stale += 1;
             self.input(now, old, Input::Stale, None);
-            return self.refuse(arrival, req, RejectReason::STALE_CONNECTION);
+            return self.refuse(now, arrival, req, RejectReason::STALE_CONNECTION);
         }
         let Some(ip) = check_ip(arrival.from, req.service_id, &req.private_data) else {
-            return self.refuse(arrival, req, RejectReason::CONSUMER);
+            return self.refuse(now, arrival, req, RejectReason::CONSUMER);
         };
         if req.primary.local_gid != mapped(arrival.from.address) {
-            return self.refuse(arrival, req, RejectReason::INVALID_GID);
+            return self.refuse(now, arrival, req, RejectReason::INVALID_GID);
         }
         let Some(owner) = self.take_place(asker, req.service_id) else {
             if !self.listeners.contains_key(&req.service_id) {
                 self.counters.no_listener += 1;
-                self.refuse(arrival, req, RejectReason::INVALID_SERVICE_ID);
+                self.refuse(now, arrival, req, RejectReason::INVALID_SERVICE_ID);
             }
             return;
         };
@@ -299,8 +303,8 @@ impl Agent {
         });
     }
 
-    /// Refuse a request for which nothing is kept.
-    fn refuse(&mut self, arrival: &Arrival<'_>, req: &Req, reason: RejectReason) {
+    /// Refuse a request of which only that is kept.
+    fn refuse(&mut self, now: Time, arrival: &Arrival<'_>, req: &Req, reason: RejectReason) {
         self.counters.sent += 1;
         let rej = Message::Rej(Rej {
             remote_comm_id: req.local_comm_id,
@@ -309,6 +313,7 @@ impl Agent {
             ..Rej::default()
         });
         self.outbox.send(arrival.from, arrival.transaction_id, &rej);
+        self.over.note(now, asking(arrival, req), Some(Box::new(rej)));
     }
 
     fn refuse_sidr(&mut self, arrival: &Arrival<'_>, req: &SidrReq, status: SidrStatus) {
@@ -320,6 +325,14 @@ impl Agent {
             ..SidrRep::default()
         });
         self.outbox.send(arrival.from, arrival.transaction_id, &rep);
+    }
+}
+
+fn asking(arrival: &Arrival<'_>, req: &Req) -> Asking {
+    Asking {
+        asker: arrival.from.address,
+        remote_id: req.local_comm_id,
+        transaction_id: arrival.transaction_id,
     }
 }
 

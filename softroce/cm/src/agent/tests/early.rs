@@ -148,3 +148,113 @@ fn questions_about_datagrams_are_sent_again_likewise() {
     assert!(matches!(pair.happened(0)[..], [Happened::Resolved(_)]));
     assert_eq!(pair.events[1].len(), 1, "the question was asked once");
 }
+
+/// The request as it leaves, and the peer's number for the connection it asks for.
+fn request_and_copy(pair: &mut Pair) -> (u32, Vec<u8>) {
+    let mut connect = ask(0x100, 0x11);
+    connect.peer.reach = Reach::Machine;
+    let id = pair.agents[0].connect(pair.now, connect).unwrap();
+    let copy = pair.agents[0].poll_transmit().expect("the request").mad;
+    pair.agents[1].handle_mad(pair.now, &peer_of(1), &copy);
+    pair.settle();
+    (id, copy.to_vec())
+}
+
+fn refuse_as_program(pair: &mut Pair) {
+    let passive = pair.request().0;
+    let refuse = Refuse {
+        reason: RejectReason::CONSUMER,
+        info: &[],
+        private_data: b"no",
+    };
+    pair.agents[1].reject(pair.now, passive, &refuse).unwrap();
+    pair.settle();
+}
+
+#[test]
+fn a_late_copy_of_a_refused_request_gets_the_same_refusal_and_no_event() {
+    let mut pair = Pair::new();
+    let (_, copy) = request_and_copy(&mut pair);
+    let mut refusals = Vec::new();
+    refuse_as_program(&mut pair);
+    for _ in 0..2 {
+        pair.pass(4);
+        pair.agents[1].handle_mad(pair.now, &peer_of(1), &copy);
+        let again = pair.agents[1].poll_transmit().expect("a refusal").mad;
+        refusals.push(Message::parse(&again).unwrap());
+    }
+    let [(transaction, Message::Rej(rej)), second] = &refusals[..] else {
+        panic!("{refusals:?}");
+    };
+    assert_eq!((*transaction, Message::Rej(*rej)), *second);
+    assert_eq!(*transaction, Message::parse(&copy).unwrap().0);
+    assert_eq!(rej.reason, RejectReason::CONSUMER);
+    assert_eq!(&rej.private_data[..2], b"no");
+    pair.settle();
+    assert_eq!(pair.events[1].len(), 1, "the program heard of it once");
+    assert_eq!(pair.agents[1].counters().duplicates, 2);
+    assert_eq!(pair.agents[1].connection_count(), 0);
+    // The same number in another transaction is another request.
+    let (_, message) = Message::parse(&copy).unwrap();
+    pair.agents[1].handle_mad(pair.now, &peer_of(1), &message.to_mad(*transaction + 1));
+    pair.settle();
+    assert_eq!(pair.events[1].len(), 2);
+}
+
+#[test]
+fn a_late_copy_of_a_request_whose_connection_has_ended_means_nothing() {
+    let mut pair = Pair::new();
+    let (active, copy) = request_and_copy(&mut pair);
+    let passive = pair.request().0;
+    pair.agents[1].reply(pair.now, passive, reply()).unwrap();
+    pair.settle();
+    pair.agents[0].ready(pair.now, active, &[]).unwrap();
+    pair.settle();
+    pair.agents[0].disconnect(pair.now, active, &[]).unwrap();
+    pair.settle();
+    pair.agents[1].disconnect(pair.now, passive, &[]).unwrap();
+    pair.pass(3);
+    assert_eq!(pair.agents[1].connection_count(), 0);
+    let before = (pair.events[1].len(), pair.sent[1].len());
+    pair.agents[1].handle_mad(pair.now, &peer_of(1), &copy);
+    pair.settle();
+    assert_eq!((pair.events[1].len(), pair.sent[1].len()), before);
+    assert_eq!(pair.agents[1].connection_count(), 0);
+}
+
+#[test]
+fn a_late_copy_does_not_end_the_connection_that_the_same_queue_pair_has_since() {
+    let mut pair = Pair::new();
+    let (_, copy) = request_and_copy(&mut pair);
+    refuse_as_program(&mut pair);
+    let (_, passive) = pair.established();
+    pair.agents[1].handle_mad(pair.now, &peer_of(1), &copy);
+    pair.pass(1);
+    assert_eq!(pair.agents[1].state(passive), State::Established);
+    assert_eq!(pair.agents[1].counters().stale, 0);
+}
+
+#[test]
+fn a_late_copy_from_before_there_was_a_listener_does_not_end_a_connection_either() {
+    let mut pair = Pair::new();
+    pair.agents[1].unlisten(SERVICE);
+    let (active, copy) = request_and_copy(&mut pair);
+    pair.agents[0].destroy(pair.now, active);
+    pair.agents[1].listen(SERVICE, LISTENER, 16).unwrap();
+    let (_, passive) = pair.established();
+    pair.agents[1].handle_mad(pair.now, &peer_of(1), &copy);
+    pair.pass(1);
+    assert_eq!(pair.agents[1].state(passive), State::Established);
+    assert_eq!(pair.agents[1].counters().stale, 0);
+}
+
+#[test]
+fn requests_that_are_over_are_forgotten_after_a_while() {
+    let mut pair = Pair::new();
+    let (_, copy) = request_and_copy(&mut pair);
+    refuse_as_program(&mut pair);
+    pair.pass(11);
+    pair.agents[1].handle_mad(pair.now, &peer_of(1), &copy);
+    pair.settle();
+    assert_eq!(pair.events[1].len(), 2);
+}
