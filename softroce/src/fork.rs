@@ -115,7 +115,8 @@ fn notice_unseen_fork(mark: &AtomicU32) {
         std::mem::forget(devices);
         registry.held.store(true, Ordering::Relaxed);
     }
-    child();
+    // It may have lived for long, and have files of its own under the numbers of its parent's.
+    os::while_in_doubt(|| child());
 }
 
 /// Close this device in every child from now on.
@@ -185,6 +186,7 @@ extern "C" fn parent() {
 extern "C" fn child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     PROCESS.store(std::process::id(), Ordering::Relaxed);
+    os::no_background_threads();
     disown_devices();
     if let Some(mark) = BIRTHMARK.get() {
         mark.store(NATIVE, Ordering::Release);

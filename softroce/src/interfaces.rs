@@ -10,6 +10,8 @@ use std::ptr;
 use softroce_engine::PortConfig;
 use verbs_api::{Gid, GidEntry, GidType, Mtu, PortState};
 
+use crate::os::PrivateFd;
+
 /// Room for the headers of the largest packet (IPv6 40, UDP 8, BTH 12, extension headers 28, ICRC 4, and 4 of pad
 /// and spare): what is left of an interface's MTU carries the payload.
 const HEADER_ROOM_BYTES: u32 = 96;
@@ -278,7 +280,7 @@ fn prefix_of(mask: IpAddr) -> u8 {
 /// Tells when something about the interfaces changes (a netlink socket; every user may have one).
 #[derive(Debug)]
 pub struct InterfaceMonitor {
-    fd: OwnedFd,
+    fd: PrivateFd,
 }
 
 impl InterfaceMonitor {
@@ -294,7 +296,7 @@ impl InterfaceMonitor {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the kernel has just given us this descriptor, nobody else owns it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let fd = unsafe { PrivateFd::from_raw_fd(fd) };
         // SAFETY: an all-zero sockaddr_nl is valid.
         let mut name: libc::sockaddr_nl = unsafe { mem::zeroed() };
         name.nl_family = libc::AF_NETLINK as libc::sa_family_t;

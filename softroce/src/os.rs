@@ -5,13 +5,17 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+mod background;
 mod birthmark;
 mod file;
+mod private_fd;
 mod rights;
 mod thread;
 
+pub(crate) use background::{BackgroundThread, no_background_threads};
 pub(crate) use birthmark::birthmark;
 pub(crate) use file::{FileIdentity, SharedFile};
+pub(crate) use private_fd::{PrivateFd, close_raw, mark, while_in_doubt};
 pub(crate) use rights::has_net_raw;
 pub(crate) use thread::Thread;
 
@@ -91,7 +95,7 @@ impl AsFd for EventFd {
 
 /// A timer whose descriptor is readable once it has run out.
 #[derive(Debug)]
-pub(crate) struct TimerFd(OwnedFd);
+pub(crate) struct TimerFd(PrivateFd);
 
 impl TimerFd {
     /// Not running. Closed on exec, never blocking.
@@ -103,7 +107,7 @@ impl TimerFd {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor is new, and nobody else owns it.
-        Ok(TimerFd(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Ok(TimerFd(unsafe { PrivateFd::from_raw_fd(fd) }))
     }
 
     /// Run out `after` from now, and not before, whatever was set earlier. It is unreadable until then.
@@ -393,15 +397,6 @@ pub(crate) fn at_fork(
         0 => Ok(()),
         errno => Err(io::Error::from_raw_os_error(errno)),
     }
-}
-
-/// Close a descriptor by number: in a forked child, where its owner is not to run.
-///
-/// # Safety
-/// Nothing in this process uses the descriptor any more.
-pub(crate) unsafe fn close_raw(fd: RawFd) {
-    // SAFETY: the caller's promise.
-    unsafe { libc::close(fd) };
 }
 
 #[cfg(all(test, not(loom)))]

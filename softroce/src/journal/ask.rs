@@ -13,6 +13,7 @@ use verbs_api::PortState;
 use super::{Entry, Kind, own_name};
 use crate::device::Shared;
 use crate::faults::Rules;
+use crate::os;
 
 /// The longest answer, bytes.
 const ANSWER_MAX: usize = 60_000;
@@ -87,6 +88,7 @@ impl Ear {
         let path = own_name(super::directory()?, "ask");
         let socket = UnixDatagram::bind(&path).ok()?;
         socket.set_nonblocking(true).ok()?;
+        os::mark(socket.as_raw_fd());
         Some(Ear { socket, path })
     }
 

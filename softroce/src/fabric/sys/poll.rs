@@ -1,10 +1,11 @@
 //! Readiness: a small epoll set and a timer in it.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 
 use super::check;
+use crate::os::PrivateFd;
 
 /// Events taken in one call.
 const EVENTS_MAX: usize = 16;
@@ -12,7 +13,7 @@ const EVENTS_MAX: usize = 16;
 /// A set of descriptors to look at for readability; itself a descriptor that is readable when one of them is.
 #[derive(Debug)]
 pub(in crate::fabric) struct Epoll {
-    fd: OwnedFd,
+    fd: PrivateFd,
 }
 
 /// The tokens of the descriptors found ready.
@@ -34,7 +35,7 @@ impl Epoll {
         // SAFETY: no pointers are passed.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         // SAFETY: the kernel has just given us this descriptor, nobody else owns it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let fd = unsafe { PrivateFd::from_raw_fd(fd) };
         Ok(Epoll { fd })
     }
 
@@ -90,7 +91,7 @@ impl AsRawFd for Epoll {
 /// A one-shot timer with a descriptor (`timerfd` on the monotonic clock).
 #[derive(Debug)]
 pub(in crate::fabric) struct Timer {
-    fd: OwnedFd,
+    fd: PrivateFd,
 }
 
 impl Timer {
@@ -100,7 +101,7 @@ impl Timer {
             libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK)
         })?;
         // SAFETY: the kernel has just given us this descriptor, nobody else owns it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let fd = unsafe { PrivateFd::from_raw_fd(fd) };
         Ok(Timer { fd })
     }
 

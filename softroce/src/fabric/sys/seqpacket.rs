@@ -3,9 +3,10 @@
 
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 
 use super::{check, current_uid, read_option, set_int_option};
+use crate::os::PrivateFd;
 
 /// Connections that may wait to be accepted (the kernel caps it at `net.core.somaxconn`).
 const BACKLOG: libc::c_int = 512;
@@ -15,7 +16,7 @@ const SEND_BUFFER_BYTES: libc::c_int = 1 << 20;
 /// A name that is ours, and the connections of those who look for it.
 #[derive(Debug)]
 pub(in crate::fabric) struct Listener {
-    fd: OwnedFd,
+    fd: PrivateFd,
 }
 
 impl Listener {
@@ -47,7 +48,7 @@ impl Listener {
             })
             .ok()?;
             // SAFETY: the kernel has just given us this descriptor, nobody else owns it.
-            let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+            let fd = unsafe { PrivateFd::from_raw_fd(fd) };
             let connection = Connection { fd };
             if connection.is_of_our_user() {
                 connection.widen();
@@ -67,7 +68,7 @@ impl AsRawFd for Listener {
 /// Two processes of one user, joined. Messages keep their boundaries and order.
 #[derive(Debug)]
 pub(in crate::fabric) struct Connection {
-    fd: OwnedFd,
+    fd: PrivateFd,
 }
 
 impl Connection {
@@ -160,7 +161,7 @@ impl AsRawFd for Connection {
     }
 }
 
-fn new_socket() -> io::Result<OwnedFd> {
+fn new_socket() -> io::Result<PrivateFd> {
     // SAFETY: no pointers are passed.
     let fd = check(unsafe {
         libc::socket(
@@ -170,7 +171,7 @@ fn new_socket() -> io::Result<OwnedFd> {
         )
     })?;
     // SAFETY: the kernel has just given us this descriptor, nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok(unsafe { PrivateFd::from_raw_fd(fd) })
 }
 
 fn abstract_address(name: &[u8]) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {

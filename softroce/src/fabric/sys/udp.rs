@@ -3,9 +3,10 @@
 use std::io;
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 
 use super::{check, read_option, set_int_option};
+use crate::os::PrivateFd;
 
 mod group;
 mod receive;
@@ -70,7 +71,7 @@ pub enum HeaderFields {
 /// is sealed with.
 #[derive(Debug)]
 pub(in crate::fabric) struct UdpSocket {
-    fd: OwnedFd,
+    fd: PrivateFd,
 }
 
 impl UdpSocket {
@@ -84,7 +85,7 @@ impl UdpSocket {
         // SAFETY: no pointers are passed.
         let fd = check(unsafe { libc::socket(domain, socket_type, 0) })?;
         // SAFETY: the kernel has just given us this descriptor, nobody else owns it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let fd = unsafe { PrivateFd::from_raw_fd(fd) };
         let socket = UdpSocket { fd };
         socket.configure(address.is_ipv4(), options)?;
         let (name, length) = to_sockaddr(address);
