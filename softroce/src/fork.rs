@@ -186,6 +186,7 @@ extern "C" fn parent() {
 extern "C" fn child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     PROCESS.store(std::process::id(), Ordering::Relaxed);
+    os::no_background_threads();
     disown_devices();
     if let Some(mark) = BIRTHMARK.get() {
         mark.store(NATIVE, Ordering::Release);

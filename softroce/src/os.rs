@@ -5,12 +5,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+mod background;
 mod birthmark;
 mod file;
 mod private_fd;
 mod rights;
 mod thread;
 
+pub(crate) use background::{BackgroundThread, no_background_threads};
 pub(crate) use birthmark::birthmark;
 pub(crate) use file::{FileIdentity, SharedFile};
 pub(crate) use private_fd::{PrivateFd, close_raw, mark, while_in_doubt};
@@ -93,7 +95,7 @@ impl AsFd for EventFd {
 
 /// A timer whose descriptor is readable once it has run out.
 #[derive(Debug)]
-pub(crate) struct TimerFd(OwnedFd);
+pub(crate) struct TimerFd(PrivateFd);
 
 impl TimerFd {
     /// Not running. Closed on exec, never blocking.
@@ -105,7 +107,7 @@ impl TimerFd {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor is new, and nobody else owns it.
-        Ok(TimerFd(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Ok(TimerFd(unsafe { PrivateFd::from_raw_fd(fd) }))
     }
 
     /// Run out `after` from now, and not before, whatever was set earlier. It is unreadable until then.

@@ -5,6 +5,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use softroce_engine::Time;
 
@@ -12,7 +13,7 @@ use crate::card::RoundAcks;
 use crate::device::Shared;
 use crate::gate::Left;
 use crate::options::ProgressMode;
-use crate::os::{self, Crowd, Thread, poll_entry, wait_readable};
+use crate::os::{self, BackgroundThread, Crowd, Thread, poll_entry, wait_readable};
 use crate::pace::Bells;
 use crate::tempo::Tempo;
 
@@ -30,6 +31,9 @@ const PENALTY_NS: (u64, u64) = (1_000_000, 256_000_000);
 /// After traffic, the thread looks up at least so often, ns, until it finds nothing any more.
 const RESTLESS_NS: u64 = 4_000_000;
 
+/// Where there is no traffic, the thread looks so often whether the program still has threads.
+const LONELY: Duration = Duration::from_secs(2);
+
 /// Acknowledgements that have waited for so long, ns, wait in vain.
 const IN_VAIN_NS: u64 = 60_000;
 /// After that none waits for so long, ns.
@@ -41,8 +45,8 @@ enum Next {
     Spin,
     /// Give way to a polling program.
     Watch,
-    /// Sleep until the timer, a packet or the waker.
-    Sleep,
+    /// Sleep until the timer, a packet or the waker, or for so long.
+    Sleep(Option<Duration>),
 }
 
 /// Why the thread does a round.
@@ -57,6 +61,7 @@ enum Entry {
 /// Serve until told to stop.
 fn run(shared: &Shared, bells: &Bells) {
     os::become_background_thread();
+    let mut loneliness = Loneliness::new(shared.clock.now());
     let guard = shared.gate.enter();
     // In this order: the part of the list that ends a rest depends on its kind.
     let mut entries = vec![
@@ -85,8 +90,11 @@ fn run(shared: &Shared, bells: &Bells) {
                     entry = Entry::TakesOver;
                 }
             }
-            Next::Sleep => {
-                wait_readable(&mut entries, None);
+            Next::Sleep(limit) => {
+                if limit.is_some() && loneliness.is_here(shared.clock.now()) {
+                    return;
+                }
+                wait_readable(&mut entries, limit);
             }
         }
         if entries.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
@@ -138,9 +146,9 @@ fn serve(shared: &Shared, spin: &mut Spin, answers: &mut Answers, entry: Entry) 
     } else {
         let until = spin.sleeps_until(now, guard.poll_timeout());
         shared.pace.sleep(now, until);
-        Next::Sleep
+        Next::Sleep(spin.has_rested(now).then_some(LONELY))
     };
-    if guard.leave() == Left::Again && matches!(next, Next::Sleep) {
+    if guard.leave() == Left::Again && matches!(next, Next::Sleep(_)) {
         // A poller counts on one more round.
         shared.pace.serve();
         return Next::Spin;
@@ -207,10 +215,15 @@ impl Spin {
     /// earlier: then deadlines that come and go with every message need not wake it.
     fn sleeps_until(&self, now: Time, deadline: Option<Time>) -> Time {
         let deadline = deadline.unwrap_or(Time::MAX);
-        match now.since(self.last_found) < RESTLESS_NS {
-            true => deadline.min(now + RESTLESS_NS),
-            false => deadline,
+        match self.has_rested(now) {
+            true => deadline,
+            false => deadline.min(now + RESTLESS_NS),
         }
+    }
+
+    /// Whether there has been no traffic for a while.
+    fn has_rested(&self, now: Time) -> bool {
+        now.since(self.last_found) >= RESTLESS_NS
     }
 
     /// Between two looks.
@@ -228,6 +241,30 @@ impl Spin {
         } else {
             self.penalty_ns -= self.penalty_ns / 64;
         }
+    }
+}
+
+/// Notices when the program has no threads any more.
+struct Loneliness {
+    thread: BackgroundThread,
+    looks_at: Time,
+}
+
+impl Loneliness {
+    fn new(now: Time) -> Self {
+        Loneliness {
+            thread: BackgroundThread::begin(),
+            looks_at: now + LONELY.as_nanos() as u64,
+        }
+    }
+
+    /// Whether it has none; looks now and then.
+    fn is_here(&mut self, now: Time) -> bool {
+        if now < self.looks_at {
+            return false;
+        }
+        self.looks_at = now + LONELY.as_nanos() as u64;
+        self.thread.is_without_program()
     }
 }
 

@@ -292,3 +292,42 @@ fn a_child_made_past_the_c_library_keeps_files_of_its_own_under_numbers_of_its_p
     );
     ping(&a, &b, 10);
 }
+
+#[test]
+fn a_program_whose_main_thread_ends_alone_ends_with_its_last_thread() {
+    let started = Instant::now();
+    in_child(
+        || {
+            let (a, b) = over_udp();
+            ping(&a, &b, 10);
+            let other = thread::spawn(|| thread::sleep(Duration::from_millis(20)));
+            std::mem::forget((a, b, other));
+            // SAFETY: ends this thread alone, which is the child's main one; what it uses is never freed.
+            unsafe { libc::syscall(libc::SYS_exit, 0) };
+        },
+        || (),
+    );
+    assert!(started.elapsed() < Duration::from_secs(8));
+}
+
+#[test]
+fn a_program_whose_main_thread_has_ended_is_served_while_another_thread_lives() {
+    let (_a, _b) = over_udp();
+    in_child(
+        || {
+            let (a, b) = over_udp();
+            ping(&a, &b, 10);
+            let other = thread::spawn(|| {
+                thread::sleep(Duration::from_secs(3));
+                // The main thread, this one, and those of two devices.
+                let threads = std::fs::read_dir("/proc/thread-self/../").unwrap().count();
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(i32::from(threads != 4)) };
+            });
+            std::mem::forget((a, b, other));
+            // SAFETY: ends this thread alone, which is the child's main one; what it uses is never freed.
+            unsafe { libc::syscall(libc::SYS_exit, 5) };
+        },
+        || (),
+    );
+}

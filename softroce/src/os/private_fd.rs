@@ -5,7 +5,7 @@
 //! open file: the number of the signal that asynchronous input would send, if it were ever switched on.
 
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A real-time signal that hardly any program chooses, and none for files that it does not know.
@@ -39,6 +39,12 @@ impl AsRawFd for PrivateFd {
     #[inline]
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
+    }
+}
+
+impl AsFd for PrivateFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
