@@ -6,8 +6,11 @@ use crate::finding::{Findings, Scope};
 use crate::half::{Half, Sink};
 use crate::histogram::Histogram;
 use crate::reading::{Flow, Integrity, Seat, Service, Sighting};
-use crate::report::{ConnectionReport, DirectionReport, End, Verdict};
+use crate::report::{CmMessage, ConnectionReport, DirectionReport, End, Verdict};
 use crate::survey::Plan;
+
+/// Messages of communication management that are named, at most.
+const MESSAGES_MAX: usize = 32;
 
 /// What is counted of the requests of one end, and the answers to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -80,6 +83,7 @@ pub(crate) struct Connection {
     first_ns: Option<u64>,
     last_ns: Option<u64>,
     cut: u64,
+    messages: Vec<CmMessage>,
 }
 
 impl Connection {
@@ -104,6 +108,7 @@ impl Connection {
             first_ns: None,
             last_ns: None,
             cut: 0,
+            messages: Vec::new(),
         }
     }
 
@@ -115,6 +120,14 @@ impl Connection {
     pub(crate) fn packet(&mut self, sighting: &Sighting<'_>) {
         self.first_ns = self.first_ns.or(sighting.time_ns);
         self.last_ns = sighting.time_ns.or(self.last_ns);
+        if self.messages.len() < MESSAGES_MAX
+            && let Some(message) = roce_wire::cm::carried(&sighting.headers, sighting.payload)
+        {
+            self.messages.push(CmMessage {
+                frame: sighting.number,
+                message: message.to_string(),
+            });
+        }
         let (at, is_answer) = self.part(sighting);
         let counts = &mut self.counts[at];
         if is_answer {
@@ -213,6 +226,7 @@ impl Connection {
             withheld: withheld.len(),
             findings: kept,
             icrc_unknown: self.cut,
+            messages: self.messages,
             directions: [direction(from, to, a), direction(to, from, b)],
         }
     }

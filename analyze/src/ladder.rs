@@ -287,7 +287,9 @@ fn label(sighting: &Sighting<'_>) -> String {
     if let Some(ack) = headers.atomic_ack {
         let _ = write!(label, " original {:#x}", ack.original);
     }
-    if !sighting.payload.is_empty() {
+    if let Some(message) = roce_wire::cm::carried(headers, sighting.payload) {
+        let _ = write!(label, " {message}");
+    } else if !sighting.payload.is_empty() {
         let _ = write!(label, " len {}", sighting.payload.len());
     }
     for (is_set, name) in [

@@ -29,5 +29,5 @@ pub use analysis::{Analysis, MAX_CONNECTIONS};
 pub use finding::{Finding, Scope};
 pub use histogram::Histogram;
 pub use reading::{Flow, Integrity, Observation, Options, Reading, Seat, Service, Sighting};
-pub use report::{ConnectionReport, DirectionReport, End, Ending, Report, SenderReport, Verdict};
+pub use report::{CmMessage, ConnectionReport, DirectionReport, End, Ending, Report, SenderReport, Verdict};
 pub use survey::{MAX_FLOWS, Survey};

@@ -110,6 +110,15 @@ pub struct SenderReport {
     pub findings: Vec<Finding>,
 }
 
+/// A message of communication management.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CmMessage {
+    /// The frame that carries it.
+    pub frame: u64,
+    /// What it is.
+    pub message: String,
+}
+
 /// What was seen of a connection, or of the datagrams to one queue pair.
 #[derive(Clone, Debug, Serialize)]
 pub struct ConnectionReport {
@@ -117,6 +126,9 @@ pub struct ConnectionReport {
     pub number: usize,
     /// Its transport service.
     pub service: Service,
+    /// Messages of communication management, the first ones.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<CmMessage>,
     /// Its path MTU, where a First or Middle packet shows it.
     pub path_mtu: Option<usize>,
     /// The first packet's time, nanoseconds since 1970.

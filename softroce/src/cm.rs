@@ -64,6 +64,7 @@ pub use verbs::GroupMember;
 
 pub(crate) mod card;
 mod channel;
+mod explain;
 mod id;
 mod link;
 mod ports;

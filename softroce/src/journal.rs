@@ -8,12 +8,14 @@
 //!
 //! What cannot be written is not told: a journal never makes a program fail.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::net::IpAddr;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use verbs_api::Error;
@@ -36,6 +38,8 @@ const SLOT_BYTES: usize = 768;
 const FIRST: u64 = 32;
 /// Entries behind them, which take each other's places.
 const LAST: u64 = 96;
+/// Peers that are remembered as not connected.
+const PEERS_MAX: usize = 32;
 
 /// The directory of this run, if there is one.
 pub(crate) fn directory() -> Option<&'static Path> {
@@ -64,6 +68,8 @@ struct Writer {
     entries: u64,
     /// The last entry of a failed verb, which repeats most often.
     last_verb: Option<(String, i32)>,
+    /// Connections that did not come about: peers, and what was told last of each.
+    not_connected: VecDeque<(String, String)>,
 }
 
 static WRITER: Mutex<Option<Writer>> = Mutex::new(None);
@@ -88,6 +94,40 @@ pub fn note_failed_verb(verb: &str, error: &Error) {
         writer.last_verb = Some((verb.to_owned(), error.errno()));
         writer.write(&Entry::now(Kind::Verb, format!("{verb}: {error}")));
     });
+}
+
+/// Whether a connection of this process did not come about: only then one that does is worth a word.
+static IS_CONNECT_NOTED: AtomicBool = AtomicBool::new(false);
+
+/// A connection with `peer` did not come about, for the reason that `text` gives.
+pub(crate) fn note_connect(peer: &str, text: String) {
+    with_writer(|writer, _| {
+        let this = (peer.to_owned(), text);
+        // Who tries again and again is told of once.
+        if writer.not_connected.contains(&this) {
+            return;
+        }
+        IS_CONNECT_NOTED.store(true, Ordering::Relaxed);
+        writer.write(&Entry::now(Kind::Connect, this.1.clone()));
+        if writer.not_connected.len() == PEERS_MAX {
+            writer.not_connected.pop_front();
+        }
+        writer.not_connected.push_back(this);
+    });
+}
+
+/// A connection has come about, with this peer.
+pub(crate) fn note_connected(peer: impl FnOnce() -> String) {
+    if IS_CONNECT_NOTED.load(Ordering::Relaxed) {
+        let peer = peer();
+        with_writer(|writer, _| {
+            let before = writer.not_connected.len();
+            writer.not_connected.retain(|(other, _)| *other != peer);
+            if writer.not_connected.len() < before {
+                writer.write(&Entry::now(Kind::Connected, peer));
+            }
+        });
+    }
 }
 
 /// Something else.
@@ -125,6 +165,7 @@ impl Writer {
             file: file.ok(),
             entries: 0,
             last_verb: None,
+            not_connected: VecDeque::new(),
         };
         let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
         writer.write(&Entry::now(Kind::Process, name.trim().to_owned()));
@@ -184,7 +225,7 @@ fn now_ns() -> u64 {
 
 /// Whether a process of this network namespace has the port of RoCE at an address of this host; `None` where the address
 /// is of another host, or cannot be told.
-fn has_device_at(address: IpAddr) -> Option<bool> {
+pub(crate) fn has_device_at(address: IpAddr) -> Option<bool> {
     std::net::UdpSocket::bind((address, 0)).ok()?;
     let (file, own, any) = match address {
         IpAddr::V4(v4) => (

@@ -34,6 +34,7 @@ pub fn cases() -> Vec<Case> {
             "a run that times out tells what queue pairs wait for and ends all processes",
             hangs,
         ),
+        Case::new("a run tells of connections that do not come about", unconnected),
         Case::new(
             "a run tells of a verb that failed when nothing else did",
             wrong_index,
@@ -252,6 +253,49 @@ fn hangs() -> Outcome {
     ensure(finished.code() == Some(124), || format!("no timeout: {finished}"))?;
     let left = Program::new(&bed.scratch, ["pgrep", "-f", "^sleep 77.25$"]).finish(LIMIT)?;
     ensure(left.stdout.is_empty(), || format!("left behind: {left}"))
+}
+
+/// One line names the cause, and nothing is said that is not so.
+fn unconnected() -> Outcome {
+    needs_program("rping", "rdmacm-utils")?;
+    let bed = Bed::loopback()?;
+    let port = free_port().to_string();
+    let told = |options: &[&str], words: &[&str], wanted: &[&str]| {
+        let finished = run(&bed, options)?.args(["--"]).args(words).finish(LIMIT)?;
+        let line = first_line(&finished);
+        for word in wanted {
+            ensure(line.contains(word), || {
+                format!("the first line should say `{word}`: {finished}")
+            })?;
+        }
+        ensure(
+            finished.code() != Some(0) && !finished.stderr.contains("modify it to RTR"),
+            || format!("should fail without this advice: {finished}"),
+        )
+    };
+    let client = |address| ["rping", "-c", "-C", "1", "-p", port.as_str(), "-a", address];
+    let nobody = format!(
+        "rdma_connect to 127.0.0.1:{port} was rejected: nobody listens on TCP port {port} there (reason 8)"
+    );
+    told(&[], &client("127.0.0.1"), &[&nobody])?;
+    told(
+        &[],
+        &client("192.0.2.77"),
+        &["rdma_resolve_addr of 192.0.2.77:", "--device-address"],
+    )?;
+    let vain = format!("a request to 127.77.0.77:{port} has no answer since ");
+    told(
+        &["--timeout", "0.5"],
+        &client("127.77.0.77"),
+        &[&vain, "no process with a device at 127.77.0.77"],
+    )?;
+    let listens = format!("listens on TCP port {port} of 127.0.0.1, and no request has come");
+    told(&["--timeout", "0.5"], &["rping", "-s", "-p", &port], &[&listens])?;
+    told(
+        &[],
+        &["udaddy", "-s", "127.0.0.1"],
+        &["nobody listens on UDP port 7174 there (SIDR status 1)"],
+    )
 }
 
 fn wrong_index() -> Outcome {

@@ -9,11 +9,13 @@ use crate::{Layer, ParseError};
 pub mod ip;
 
 mod codes;
+mod display;
 mod message;
 
 pub use codes::{
     AprStatus, MessageKind, RejectReason, RejectedMessage, ServiceId, SidrStatus, TransportService,
 };
+pub use display::carried;
 pub use message::{Apr, Drep, Dreq, Lap, MESSAGE_LEN, Mra, PathInfo, Rej, Rep, Req, Rtu, SidrRep, SidrReq};
 
 /// The class's version.

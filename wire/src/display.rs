@@ -75,11 +75,14 @@ impl fmt::Display for Headers {
 }
 
 impl fmt::Display for Packet<'_> {
-    /// Headers, then payload and padding in bytes.
+    /// Headers, then payload and padding in bytes, and what the payload is if it is a message of communication management.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, payload {}", self.headers, self.payload.len())?;
         if !self.pad.is_empty() {
             write!(f, " pad {}", self.pad.len())?;
+        }
+        if let Some(message) = crate::cm::carried(&self.headers, self.payload) {
+            write!(f, " ({message})")?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::finding::Finding;
 use crate::half::micros;
 use crate::histogram::Histogram;
-use crate::report::{ConnectionReport, DirectionReport, Report, Verdict};
+use crate::report::{CmMessage, ConnectionReport, DirectionReport, Report, Verdict};
 
 /// Connections without findings that are told in words.
 const PLAIN_MAX: usize = 32;
@@ -115,6 +115,9 @@ impl fmt::Display for ConnectionReport {
                 "  ICRC and payload of {} cut packets not checked",
                 self.icrc_unknown
             )?;
+        }
+        for CmMessage { frame, message } in &self.messages {
+            writeln!(f, "  frame {frame}: {message}")?;
         }
         for direction in &self.directions {
             write_direction(f, direction)?;

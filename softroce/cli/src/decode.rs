@@ -114,6 +114,9 @@ impl Totals {
                 object["ack_request"] = bth.ack_request.into();
                 object["payload"] = packet.payload.len().into();
                 object["length"] = (frame.payload.len() + roce_wire::udp::UDP_LEN).into();
+                if let Some(message) = roce_wire::cm::carried(&packet.headers, packet.payload) {
+                    object["cm"] = message.to_string().into();
+                }
                 object["headers"] = packet.headers.to_string().into();
                 object["icrc"] = match frame.verdict() {
                     Verdict::Valid => "valid",

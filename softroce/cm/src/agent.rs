@@ -8,11 +8,12 @@ use roce_wire::cm::{Message, RejectReason, Rep, Req, Rtu, ServiceId, SidrRep, Si
 use softroce_engine::Time;
 use verbs_api::{Error, ErrorKind, Result};
 
+pub use self::handshake::Handshake;
 pub use self::peer::{Peer, Reach};
 
 use self::asked::Asked;
 use self::over::Over;
-use crate::connection::{Clock, Connection, SERVICE_TIMEOUT};
+use crate::connection::{Attempts, Clock, Connection, SERVICE_TIMEOUT};
 use crate::counters::Counters;
 use crate::event::{Event, Outgoing};
 use crate::ids::Ids;
@@ -23,6 +24,7 @@ use crate::timing::{PACKET_LIFETIME, code_to_ns};
 mod asked;
 mod early;
 mod execute;
+mod handshake;
 mod not_yet;
 mod over;
 mod peer;
@@ -144,7 +146,7 @@ impl Agent {
             local_qpn: req.local_qpn,
             owner: Some(connect.owner),
             clock: clock(PATIENCE_FOR_REP_NS, RETRIES, code_to_ns(req.primary.ack_timeout)),
-            ..self.blank(id, connect.peer)
+            ..self.blank(now, id, connect.peer)
         };
         self.start(now, connection, Message::Req(req));
         Ok(id)
@@ -163,7 +165,7 @@ impl Agent {
             service: req.service_id,
             owner: Some(owner),
             clock: clock(code_to_ns(RESPONSE_TIMEOUT), RETRIES, 0),
-            ..self.blank(id, peer)
+            ..self.blank(now, id, peer)
         };
         self.start(now, connection, Message::SidrReq(req));
         Ok(id)
@@ -343,7 +345,7 @@ impl Agent {
         ))
     }
 
-    fn blank(&mut self, id: u32, peer: Peer) -> Connection {
+    fn blank(&mut self, now: Time, id: u32, peer: Peer) -> Connection {
         Connection {
             state: State::Closed,
             id,
@@ -358,6 +360,7 @@ impl Agent {
             service: ServiceId::default(),
             last: None,
             clock: clock(0, 0, 0),
+            attempts: Attempts { sent: 0, since: now },
         }
     }
 }

@@ -35,6 +35,15 @@ pub(crate) struct Connection {
     /// The message that is sent again.
     pub(crate) last: Option<Box<Message>>,
     pub(crate) clock: Clock,
+    pub(crate) attempts: Attempts,
+}
+
+/// How often the last message was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attempts {
+    pub(crate) sent: u32,
+    /// When first; of a peer's request, when it came.
+    pub(crate) since: Time,
 }
 
 /// When what is sent again.

@@ -6,6 +6,8 @@ use roce_wire::cm::ip::IpCm;
 use roce_wire::cm::{RejectReason, RejectedMessage, Rep, Req, ServiceId, SidrRep};
 use roce_wire::mad::MAD_LEN;
 
+use crate::agent::Handshake;
+
 /// A datagram for queue pair 1 of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outgoing {
@@ -70,8 +72,8 @@ pub enum Happened {
         /// For the program.
         private_data: Vec<u8>,
     },
-    /// The peer does not answer.
-    Unreachable,
+    /// The peer does not answer; the handshake as it stood at the end. The connection is gone.
+    Unreachable(Handshake),
     /// The connection is over: the peer has asked for it, or agreed, or does not answer.
     Disconnected(Vec<u8>),
     /// Packets of the connection have died out. The connection is gone.

@@ -26,7 +26,7 @@ mod outbox;
 mod state;
 mod timing;
 
-pub use agent::{Agent, Connect, Peer, Reach, Refuse};
+pub use agent::{Agent, Connect, Handshake, Peer, Reach, Refuse};
 pub use counters::Counters;
 pub use event::{Event, Happened, Outgoing, Request};
 pub use state::State;

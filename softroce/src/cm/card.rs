@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use roce_wire::cm::{RejectReason, Rep, Req, ServiceId, SidrRep, SidrStatus};
 use roce_wire::mad::class;
@@ -12,6 +13,7 @@ use softroce_engine::{SentMad, Time};
 use verbs_api::{AddressVector, CmEventKind, DatagramPeer, Gid, Mtu, PeerParameters, QpState, Result};
 
 use super::channel::Queued;
+use super::explain;
 use super::id::{IdInner, IdState, Phase};
 use super::link::HOP_LIMIT;
 use super::ports::{Hold, Ports};
@@ -46,6 +48,13 @@ impl CmCard {
     /// The id wants to hear of its connection, and of the device.
     pub(super) fn know(&mut self, id: &Arc<IdInner>) {
         self.ids.insert(id.number, id.clone());
+    }
+
+    /// The ids, in the order in which they were made.
+    pub(super) fn known(&self) -> Vec<&Arc<IdInner>> {
+        let mut ids: Vec<_> = self.ids.values().collect();
+        ids.sort_unstable_by_key(|id| id.number);
+        ids
     }
 
     /// It does not any more. What comes back must be dropped outside the gate.
@@ -158,16 +167,21 @@ impl Card {
             Happened::Resolved(rep) => return resolved(&id, &rep),
             Happened::Established(private_data) => {
                 id.lock().phase = Phase::Connected;
+                explain::note_connected(&id);
                 (CmEventKind::Established, 0, private_data)
             }
             Happened::Rejected {
-                reason, private_data, ..
+                of_message,
+                reason,
+                private_data,
             } => {
+                explain::note_rejection(&id, of_message, reason);
                 self.let_queue_pair_fail(now, &id);
                 end_connection(&mut id.lock());
                 (CmEventKind::Rejected, reason.0.into(), private_data)
             }
-            Happened::Unreachable => {
+            Happened::Unreachable(handshake) => {
+                explain::note_unreachable(&id, &handshake, self);
                 end_connection(&mut id.lock());
                 (CmEventKind::Unreachable, TIMED_OUT, Vec::new())
             }
@@ -201,6 +215,7 @@ impl Card {
             let _ = self.cm.agent.reject(now, comm_id, &refuse);
             return;
         }
+        listener.requests.fetch_add(1, Ordering::Relaxed);
         let id = listener.child();
         {
             let mut state = id.lock();
@@ -234,9 +249,7 @@ impl Card {
     /// Something has happened to the device itself: tell the ids that are bound to it, by address or resolution. One on all
     /// addresses is bound to none.
     pub(crate) fn tell_ids(&self, kind: CmEventKind) {
-        let mut ids: Vec<_> = self.cm.ids.values().collect();
-        ids.sort_unstable_by_key(|id| id.number);
-        for id in ids {
+        for id in self.cm.known() {
             let is_bound = id.lock().device.is_some();
             if is_bound {
                 id.tell(kind, 0);
@@ -298,11 +311,13 @@ impl Card {
                 .and_then(|()| self.cm.agent.ready(now, comm_id, &[]));
             if let Err(error) = up {
                 tracing::warn!(%error, qpn = qp.qpn, "a queue pair cannot be connected");
+                explain::note_no_queue_pair(id, qp.qpn, &error);
                 self.cm.agent.destroy(now, comm_id);
                 end_connection(&mut id.lock());
                 return id.tell(CmEventKind::ConnectError, INVALID);
             }
             id.lock().phase = Phase::Connected;
+            explain::note_connected(id);
             kind = CmEventKind::Established;
         }
         let event = Queued {
@@ -381,6 +396,10 @@ fn resolved(id: &Arc<IdInner>, rep: &SidrRep) {
             qkey: rep.qkey,
         })
     };
+    match peer {
+        Some(_) => explain::note_connected(id),
+        None => explain::note_no_service(id, rep.status),
+    }
     let (kind, status) = match peer {
         Some(_) => (CmEventKind::Established, 0),
         None => (CmEventKind::Unreachable, i32::from(rep.status.0)),

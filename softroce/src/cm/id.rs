@@ -86,6 +86,8 @@ pub(crate) struct IdInner {
     pub(super) space: CmPortSpace,
     pub(super) provider: Softroce,
     cookie: AtomicU64,
+    /// Requests that came to it while it listened.
+    pub(super) requests: AtomicU64,
     channel: Mutex<Arc<ChannelShared>>,
     pub(super) unacknowledged: Unacknowledged,
     /// Held by calls that lead from one phase to another: several threads may make them at once. Before all gates.
@@ -106,6 +108,7 @@ impl IdInner {
             space,
             provider: provider.clone(),
             cookie: AtomicU64::new(cookie),
+            requests: AtomicU64::new(0),
             channel: Mutex::new(channel.clone()),
             unacknowledged: Unacknowledged::default(),
             calls: Mutex::default(),

@@ -9,6 +9,10 @@ use crate::interfaces::Interface;
 /// EHOSTUNREACH.
 const UNREACHABLE: ErrorKind = ErrorKind::System(113);
 
+/// How to get devices elsewhere.
+pub(super) const HOW_TO_NAME: &str =
+    "others come by `softroce run --device-address ADDRESS`, or SOFTROCE_ADDRESS";
+
 /// Of devices on `own` addresses the position of the one that reaches `remote`: the one on the address that the system's
 /// routes say, one on that address itself, or one on the same interface.
 ///
@@ -23,7 +27,10 @@ pub(super) fn device_for(own: &[IpAddr], remote: &SocketAddr) -> Result<usize> {
     let routed = source_for(remote).map_err(|error| {
         Error::new(
             UNREACHABLE,
-            format!("the system has no route to {}: {error}", remote.ip()),
+            format!(
+                "the system has no route to {}: {error}; the devices are on {own:?}, {HOW_TO_NAME}",
+                remote.ip()
+            ),
         )
     })?;
     if let Some(found) = position(routed) {
@@ -49,7 +56,7 @@ pub(super) fn device_for(own: &[IpAddr], remote: &SocketAddr) -> Result<usize> {
             Error::new(
                 UNREACHABLE,
                 format!(
-                    "no device reaches {}: the way there begins at {routed}, and the devices are on {own:?}; name addresses in SOFTROCE_ADDRESS",
+                    "no device reaches {}: the way there begins at {routed}, and the devices are on {own:?}; {HOW_TO_NAME}",
                     remote.ip()
                 ),
             )

@@ -9,6 +9,7 @@ use softroce_engine::Time;
 use verbs_api::{CmEventKind, CmPortSpace, ConnectionParameters, Error, ErrorKind, QpAttr, QpState, Result};
 
 use super::channel::Queued;
+use super::explain;
 use super::id::Phase;
 use super::{Cm, CmId};
 use crate::card::Card;
@@ -90,6 +91,7 @@ impl verbs_api::CmId for CmId {
             Ok(()) => self.inner.tell(CmEventKind::AddrResolved, 0),
             Err(error) if matches!(error.kind(), ErrorKind::System(113)) => {
                 tracing::info!(%error, %remote, "an address does not resolve");
+                explain::note_no_address(remote, &error);
                 self.inner.tell(CmEventKind::AddrError, -error.errno());
             }
             Err(error) => return Err(error),

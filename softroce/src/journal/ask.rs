@@ -7,6 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use softroce_engine::WaitsFor;
 use verbs_api::PortState;
 
 use super::{Entry, Kind, own_name};
@@ -129,21 +130,30 @@ impl Ear {
     }
 }
 
-/// An entry for each queue pair that waits, the most telling first, one a line.
+/// An entry for each queue pair that waits, and each id, the most telling of each first, one a line.
 fn waiting(shared: &Shared) -> String {
     let mut guard = shared.gate.enter();
-    let mut found = guard.engine.waiting(shared.clock.now());
+    let now = shared.clock.now();
+    let mut found = guard.engine.waiting(now);
+    let ids = guard.waiting_ids(now);
     shared.leave(guard);
     found.retain(|waiting| waiting.weight().is_some());
+    // What these wait for, their ids say.
+    found.retain(|waiting| {
+        waiting.waits_for != WaitsFor::Connection || !ids.queue_pairs.contains(&waiting.qpn)
+    });
     found.sort_by_key(|waiting| (waiting.weight(), std::cmp::Reverse(waiting.waited_ns)));
-    let mut answer = format!("{}\n", shared.name);
-    for waiting in found.iter().take(TOLD_MAX) {
+    let entries = found.iter().take(TOLD_MAX).map(|waiting| {
         let mut entry = Entry::now(Kind::Waiting, waiting.to_string());
         entry.place = (waiting.sends > 0).then_some(super::Place {
             dest_qpn: waiting.peer_qpn,
             psn: waiting.psn,
             dst: waiting.peer,
         });
+        entry
+    });
+    let mut answer = format!("{}\n", shared.name);
+    for entry in entries.chain(ids.entries()) {
         let line = String::from_utf8(entry.line(super::SLOT_BYTES)).unwrap_or_default();
         if answer.len() + line.len() > ANSWER_MAX {
             break;

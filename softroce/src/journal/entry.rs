@@ -16,7 +16,11 @@ pub enum Kind {
     NoAnswer,
     /// Something is wrong on this side.
     Local,
-    /// A queue pair waits.
+    /// A connection did not come about.
+    Connect,
+    /// A connection does not come about.
+    Connecting,
+    /// A queue pair or a listener waits.
     Waiting,
     /// A verb failed.
     Verb,
@@ -24,18 +28,23 @@ pub enum Kind {
     Hint,
     /// A process has looked for devices; the text is its name.
     Process,
+    /// A connection has come about after others did not; the text is the peer.
+    Connected,
 }
 
-const NAMES: [(Kind, &str); 9] = [
+const NAMES: [(Kind, &str); 12] = [
     (Kind::Refused, "refused"),
     (Kind::Rejected, "rejected"),
     (Kind::NotReady, "not-ready"),
     (Kind::NoAnswer, "no-answer"),
     (Kind::Local, "local"),
+    (Kind::Connect, "connect"),
+    (Kind::Connecting, "connecting"),
     (Kind::Waiting, "waiting"),
     (Kind::Verb, "verb"),
     (Kind::Hint, "hint"),
     (Kind::Process, "process"),
+    (Kind::Connected, "connected"),
 ];
 
 impl Kind {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use softroce_engine::{Cause, Engine, Failure};
-use verbs_api::WcStatus;
+use verbs_api::{PortState, WcStatus};
 
 use super::{Entry, Kind, Place, has_device_at};
 use crate::fabric::Fabric;
@@ -32,9 +32,18 @@ pub(crate) fn note(failure: &Failure, engine: &Engine, fabric: &dyn Fabric) {
     if let (Cause::Request(request), Some(peer)) = (&failure.cause, failure.peer)
         && request.status == WcStatus::RetryExcErr
     {
-        entry.text.push_str(&advice(peer, fabric.counters().send_refused));
+        let text = match of_port(engine) {
+            Some(text) => text.to_owned(),
+            None => advice(peer, fabric.counters().send_refused),
+        };
+        entry.text.push_str(&text);
     }
     super::note(&entry);
+}
+
+/// What to say where nobody answers and the port is why.
+pub(crate) fn of_port(engine: &Engine) -> Option<&'static str> {
+    (engine.port_attr().state == PortState::Down).then_some("; port 1 is down here")
 }
 
 fn kind(cause: &Cause) -> Kind {

@@ -31,9 +31,27 @@ pub(super) struct Report {
 pub(super) fn ask(directory: &Path) -> (Vec<Entry>, Vec<u32>) {
     let (answers, silent) = ask::ask(directory, &Question::Waiting, PATIENCE);
     let mut waiting: Vec<Entry> = answers.into_iter().flat_map(|answer| answer.entries).collect();
-    // Who waits for a message tells less than who waits for an answer. Within a process they are in order.
-    waiting.sort_by_key(|entry| entry.place.is_none());
+    // Within a process they are in order.
+    waiting.sort_by_key(Telling::of);
     (waiting, silent)
+}
+
+/// How much it tells that somebody waits: who waits for an answer tells more than who waits for a message.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Telling {
+    Request,
+    Connection,
+    Message,
+}
+
+impl Telling {
+    fn of(entry: &Entry) -> Telling {
+        match (entry.place, entry.kind) {
+            (Some(_), _) => Telling::Request,
+            (None, Kind::Connecting) => Telling::Connection,
+            (None, _) => Telling::Message,
+        }
+    }
 }
 
 impl Report {
@@ -65,13 +83,33 @@ impl Report {
         self.failures().find(|entry| entry.time_ns + TOGETHER_NS >= last)
     }
 
+    /// Connections that did not come about, and did not later either.
+    fn unconnected(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+        let came_about = |entry: &Entry| {
+            let peer_of = |later: &Entry| format!(" {} ", later.text);
+            self.entries.iter().any(|later| {
+                later.kind == Kind::Connected
+                    && later.process == entry.process
+                    && later.time_ns >= entry.time_ns
+                    && format!(" {}", entry.text).contains(&peer_of(later))
+            })
+        };
+        let connects = self.entries.iter().filter(|entry| entry.kind == Kind::Connect);
+        connects.filter(move |entry| !came_about(entry))
+    }
+
     /// The cause in one sentence, and the entry that says it.
     fn cause(&self) -> (String, Option<&Entry>) {
         let hint = self.last(Kind::Hint);
         if let Some(failure) = self.first_failure() {
             return (failure.text.clone(), Some(failure));
         }
-        if let Some(waiting) = self.waiting.first() {
+        let waiting = self.waiting.first();
+        let is_sure = waiting.is_some_and(|waiting| Telling::of(waiting) < Telling::Message);
+        if let Some(unconnected) = self.unconnected().next_back().filter(|_| !is_sure) {
+            return (unconnected.text.clone(), Some(unconnected));
+        }
+        if let Some(waiting) = waiting {
             let text = match hint {
                 Some(hint) if waiting.place.is_none() => format!("{}; {}", waiting.text, hint.text),
                 Some(_) | None => waiting.text.clone(),
@@ -92,7 +130,7 @@ impl Report {
             (None, None) if self.entries.is_empty() => {
                 "it never asked for RDMA devices, or brings a libibverbs of its own".to_owned()
             }
-            (None, None) => "nothing failed in softroce".to_owned(),
+            (None, None) => "no verb and no completion failed".to_owned(),
         };
         (text, None)
     }
@@ -172,6 +210,8 @@ impl Report {
         if let Some(first) = self.first_failure().filter(|first| !told.contains(first)) {
             told.insert(0, first);
         }
+        let unconnected: Vec<&Entry> = self.unconnected().collect();
+        told.extend(&unconnected[unconnected.len().saturating_sub(TOLD_MAX)..]);
         told.extend(last(|kind| kind == Kind::Hint));
         told.extend(self.waiting.iter().take(TOLD_MAX));
         told.extend(last(|kind| kind == Kind::Verb));
@@ -192,3 +232,6 @@ pub(super) fn name_of(program: &std::ffi::OsStr) -> String {
     let path = PathBuf::from(program);
     path.file_name().unwrap_or(program).to_string_lossy().into_owned()
 }
+
+#[cfg(test)]
+mod tests;

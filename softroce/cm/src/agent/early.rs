@@ -40,6 +40,7 @@ impl Agent {
         connection.clock.early_left = connection.clock.early_left.saturating_sub(1);
         if let Some(request) = &connection.last {
             self.counters.sent += 1;
+            connection.attempts.sent = connection.attempts.sent.saturating_add(1);
             self.outbox
                 .send(&connection.peer, connection.transaction_id, request);
         }

@@ -6,8 +6,8 @@ use verbs_api::{Error, Result};
 
 use super::asked::Wish;
 use super::over::Asking;
-use super::{Agent, State};
-use crate::connection::{Connection, SERVICE_TIMEOUT};
+use super::{Agent, Handshake, State};
+use crate::connection::{Attempts, Connection, SERVICE_TIMEOUT};
 use crate::event::{Event, Happened};
 use crate::state::{Input, Send, Step, Tell, Timer, step};
 use crate::timing::code_to_ns;
@@ -19,6 +19,7 @@ impl Agent {
         self.outbox
             .send(&connection.peer, connection.transaction_id, &first);
         connection.last = Some(Box::new(first));
+        connection.attempts.sent = 1;
         let id = connection.id;
         self.connections.insert(id, Box::new(connection));
         self.arm(now, id);
@@ -41,7 +42,7 @@ impl Agent {
             Step::Do { send, tell, next } => {
                 self.execute(now, id, send, message, next);
                 if tell != Tell::Nothing
-                    && let Some(happened) = happened(tell, None)
+                    && let Some(happened) = happened(tell, None, None)
                 {
                     self.tell(id, happened);
                 }
@@ -56,8 +57,10 @@ impl Agent {
         let Step::Do { send, tell, next } = step(self.state(id), input) else {
             return false;
         };
+        let connection = self.connections.get(&id);
+        let handshake = connection.and_then(|connection| connection.handshake(now));
         self.execute(now, id, send, None, next);
-        if let Some(happened) = happened(tell, message) {
+        if let Some(happened) = happened(tell, message, handshake) {
             self.tell(id, happened);
         }
         self.settle(now, id);
@@ -96,11 +99,16 @@ impl Agent {
                 .send(&connection.peer, connection.transaction_id, message);
         } else if let (Send::Again, Some(last)) = (send, &connection.last) {
             self.counters.sent += 1;
+            connection.attempts.sent = connection.attempts.sent.saturating_add(1);
             self.outbox
                 .send(&connection.peer, connection.transaction_id, last);
         }
         // What answers a stray message is not what is sent again.
         if let (Some(message), true) = (fresh, !matches!(send, Send::Apr | Send::RejStale)) {
+            // A plea for patience does not end what the peer waits for.
+            if !matches!(message, Message::Mra(_)) {
+                connection.attempts = Attempts { sent: 1, since: now };
+            }
             connection.last = Some(Box::new(message));
         }
         let was = connection.state;
@@ -111,6 +119,9 @@ impl Agent {
             return;
         };
         connection.state = next;
+        if was != next && next == State::RepReceived {
+            connection.attempts.since = now;
+        }
         if was != next {
             if send != Send::Again {
                 connection.clock.retries_left = connection.clock.retries_max;
@@ -242,7 +253,7 @@ impl Agent {
 }
 
 /// The event for the owner.
-fn happened(tell: Tell, message: Option<&Message>) -> Option<Happened> {
+fn happened(tell: Tell, message: Option<&Message>, handshake: Option<Handshake>) -> Option<Happened> {
     match tell {
         Tell::Nothing => None,
         Tell::Replied => match message {
@@ -261,7 +272,7 @@ fn happened(tell: Tell, message: Option<&Message>) -> Option<Happened> {
             }),
             _ => None,
         },
-        Tell::Unreachable => Some(Happened::Unreachable),
+        Tell::Unreachable => handshake.map(Happened::Unreachable),
         Tell::Disconnected => Some(Happened::Disconnected(match message {
             Some(Message::Dreq(dreq)) => dreq.private_data.to_vec(),
             Some(Message::Drep(drep)) => drep.private_data.to_vec(),

@@ -223,7 +223,7 @@ impl Agent {
                 due: Some(now + patience_ns),
                 ..clock(patience_ns, req.max_cm_retries, timewait_ns)
             },
-            ..self.blank(id, peer)
+            ..self.blank(now, id, peer)
         };
         self.asked.note(Wish::Connection, asker, req.local_comm_id, id);
         self.remote_qps.insert(
@@ -268,7 +268,7 @@ impl Agent {
             listener: Some(req.service_id),
             service: req.service_id,
             clock: clock(code_to_ns(super::RESPONSE_TIMEOUT), 0, 0),
-            ..self.blank(id, *arrival.from)
+            ..self.blank(now, id, *arrival.from)
         };
         self.asked.note(Wish::Datagrams, asker, req.request_id, id);
         self.connections.insert(id, Box::new(connection));

@@ -239,11 +239,35 @@ fn nobody_at_home_is_asked_sixteen_times_in_74_seconds() {
     assert!(pair.events[0].is_empty());
     assert_eq!(pair.sent[0].len(), 16);
     pair.pass(1);
-    assert_eq!(pair.events[0][0].happened, Happened::Unreachable);
+    let Happened::Unreachable(handshake) = &pair.events[0][0].happened else {
+        panic!("nobody answers");
+    };
+    assert_eq!((handshake.sent, handshake.waited_ns), (16, 16 * 4_608_000_000));
     assert_eq!(pair.events[0][0].owner, OWNER);
     // 16 · 4608 ms.
     assert_eq!(pair.sent[0].len(), 16);
     assert_eq!(pair.agents[0].connection_count(), 0);
+}
+
+#[test]
+fn a_handshake_is_told_of_on_both_sides_until_it_is_complete() {
+    let mut pair = Pair::new();
+    pair.connect();
+    pair.pass(1);
+    let told = |pair: &Pair, side: usize| -> Vec<(State, u32)> {
+        let handshakes = pair.agents[side].handshakes(pair.now).into_iter();
+        handshakes
+            .map(|handshake| (handshake.state, handshake.sent))
+            .collect()
+    };
+    assert_eq!(told(&pair, 0), [(State::ReqSent, 1)]);
+    assert_eq!(told(&pair, 1), [(State::ReqReceived, 0)]);
+    // The request comes once more: whoever asks hears that it is there, and since when it waits does not change.
+    pair.pass(5);
+    assert_eq!(told(&pair, 0), [(State::MraReqReceived, 2)]);
+    assert_eq!(told(&pair, 1), [(State::MraReqSent, 0)]);
+    let since = pair.agents[1].handshakes(pair.now)[0].waited_ns;
+    assert!((5_000_000_000..7_000_000_000).contains(&since), "{since}");
 }
 
 #[test]
@@ -285,7 +309,7 @@ fn a_refusal_that_comes_many_times_counts_once() {
     pair.pass(3600);
     // The first, the one after the refusal, and those for what is lost.
     assert_eq!(pair.sent[0].len(), 1 + 1 + usize::from(RETRIES));
-    assert_eq!(pair.events[0][0].happened, Happened::Unreachable);
+    assert!(matches!(pair.events[0][0].happened, Happened::Unreachable(_)));
 }
 
 #[test]

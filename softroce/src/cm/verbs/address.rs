@@ -54,7 +54,10 @@ impl CmId {
         if contexts.is_empty() {
             return Err(Error::new(
                 NOT_HERE,
-                format!("no device has the address {local}; the devices are on {addresses:?}"),
+                format!(
+                    "no device has the address {local}; the devices are on {addresses:?}; {}",
+                    route::HOW_TO_NAME
+                ),
             ));
         }
         Ok(contexts)
