@@ -17,6 +17,7 @@ use crate::lock::Mutex;
 mod book;
 mod calls;
 mod mishaps;
+mod notes;
 
 use book::Book;
 pub use book::{Page, pages};
@@ -26,7 +27,7 @@ pub use mishaps::Mishaps;
 /// Events that are remembered of a set of rules; what comes on top does not happen.
 const EVENTS_MAX: usize = 1024;
 
-pub use softroce_faults::{FileError, Rules, Verb};
+pub use softroce_faults::{Effect, FileError, Rules, Verb};
 // What a watch is asked with.
 pub use softroce_faults::{Direction, Judgement, Parcel, Passage, Way};
 
@@ -192,7 +193,11 @@ impl Faults {
     pub(crate) fn completion(&self, qpn: u32, work: Work) -> Option<WcStatus> {
         let active = self.active()?;
         let mut state = active.state.lock();
-        let status = state.injector.completion(self.now_ns(), qpn, work);
+        let judged = state.injector.completion(self.now_ns(), qpn, work);
+        let status = judged.map(|(status, rule)| {
+            notes::completion(qpn, work, status, rule);
+            status
+        });
         state.keep_book();
         status
     }
@@ -225,7 +230,12 @@ impl Faults {
         };
         let mut state = active.state.lock();
         let now_ns = self.now_ns();
-        while let Some(event) = state.injector.poll_event(now_ns) {
+        loop {
+            let rule = state.injector.due_rule(now_ns).map(str::to_owned);
+            let Some(event) = state.injector.poll_event(now_ns) else {
+                break;
+            };
+            notes::event(event.0, rule.as_deref().unwrap_or_default());
             if state.events.len() < EVENTS_MAX {
                 state.events.push(event);
             }

@@ -68,6 +68,8 @@ struct Writer {
     entries: u64,
     /// The last entry of a failed verb, which repeats most often.
     last_verb: Option<(String, i32)>,
+    /// What a fault rule did last, likewise.
+    last_fault: Option<String>,
     /// Connections that did not come about: peers, and what was told last of each.
     not_connected: VecDeque<(String, String)>,
 }
@@ -130,6 +132,20 @@ pub(crate) fn note_connected(peer: impl FnOnce() -> String) {
     }
 }
 
+/// A fault rule did something, which it may do again and again.
+pub(crate) fn note_fault(kind: Kind, text: impl FnOnce() -> String) {
+    if directory().is_none() {
+        return;
+    }
+    let text = text();
+    with_writer(|writer, _| {
+        if writer.last_fault.as_ref() != Some(&text) {
+            writer.last_fault = Some(text.clone());
+            writer.write(&Entry::now(kind, text));
+        }
+    });
+}
+
 /// Something else.
 pub(crate) fn note(entry: &Entry) {
     with_writer(|writer, _| writer.write(entry));
@@ -165,6 +181,7 @@ impl Writer {
             file: file.ok(),
             entries: 0,
             last_verb: None,
+            last_fault: None,
             not_connected: VecDeque::new(),
         };
         let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();

@@ -13,12 +13,20 @@ const REQUESTS: usize = 64;
 const HEADERS: usize = 20;
 const ICRC: usize = 4;
 
+/// Of services that nobody has claimed and that a member has.
+const UNCLAIMED: ServiceId = ServiceId::of_port(6, 7471);
+const CLAIMED: ServiceId = ServiceId::of_port(6, 7472);
+
 /// Send requests for a service that nobody has claimed, as a card elsewhere does; who gets one keeps it, to refuse it.
 fn ask(address: std::net::IpAddr) {
+    ask_for(UNCLAIMED, address);
+}
+
+fn ask_for(service_id: ServiceId, address: std::net::IpAddr) {
     let stranger = UdpSocket::bind((fresh_address(), 0)).unwrap();
     for number in 0..REQUESTS {
         let req = Req {
-            service_id: ServiceId::of_port(6, 7471),
+            service_id,
             local_comm_id: number as u32,
             ..Req::default()
         };
@@ -70,4 +78,22 @@ fn a_member_that_is_stopped_gets_no_requests_after_a_while_and_again_when_it_goe
     ask(address);
     let counts = got(&mut [&mut a, &mut b, &mut stopped]);
     assert!(counts[2] > 0, "{counts:?}");
+}
+
+#[test]
+fn requests_that_lay_with_a_stopped_member_are_not_passed_on_when_it_goes_on() {
+    let address = fresh_address();
+    let (mut listener, mut stopped) = (open(address), open(address));
+    listener.claim_service(CLAIMED).unwrap();
+    look_after_for(&mut [&mut listener, &mut stopped], Duration::from_millis(200));
+    ask_for(CLAIMED, address);
+    let in_time = got(&mut [&mut listener])[0];
+    assert!(in_time > 0 && in_time < REQUESTS, "some lie with each: {in_time}");
+    look_after_for(&mut [&mut listener], Duration::from_secs(4));
+    let late = got(&mut [&mut listener, &mut stopped]);
+    assert_eq!(late, [0, 0]);
+    assert_eq!(stopped.counters().forward_dropped, (REQUESTS - in_time) as u64);
+    // Those that come now are new ones.
+    ask_for(CLAIMED, address);
+    assert_eq!(got(&mut [&mut listener, &mut stopped]), [REQUESTS, 0]);
 }

@@ -444,7 +444,9 @@ fn packets_for_nobody_and_noise_do_no_harm() {
     let stranger = UdpSocket::bind((fresh_address(), 0)).unwrap();
     let own_slice = (fabric.qpn_slice().start >> 16) as u8;
     let mut other = [0u8; 24];
-    fill_packet(&mut other, u32::from(own_slice ^ 1) << 16 | 1, 0);
+    // Slice 0 is nobody's to pass on to.
+    let others_slice = if own_slice == 1 { 2 } else { own_slice ^ 1 };
+    fill_packet(&mut other, u32::from(others_slice) << 16 | 1, 0);
     stranger.send_to(&other, (address, 4791)).unwrap();
     for len in 0..8 {
         stranger.send_to(&[0xfe; 64][..len], (address, 4791)).unwrap();

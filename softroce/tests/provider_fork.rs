@@ -1,9 +1,10 @@
 //! A process with open devices forks.
 
+#[path = "provider/child.rs"]
+mod child;
 #[path = "provider/pair.rs"]
 mod pair;
 
-use std::os::unix::fs::FileTypeExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use verbs_api::{
     ProtectionDomain, Provider, QpInit, QueuePair, SharedReceiveQueue, SrqInit, Wc,
 };
 
+use child::{in_child_made_by, ping};
 use pair::{End, fresh_address, over_udp};
 
 /// Run `body` in a forked child; its exit status must be 0 within ten seconds. Meanwhile `parent` runs here.
@@ -21,44 +23,6 @@ fn in_child(body: impl FnOnce(), parent: impl FnOnce()) {
     // SAFETY: the child runs `body` and ends with `_exit`; it touches no lock of this process's other threads besides
     // the allocator's and the standard output's, of which the first is safe after fork and the second is not used.
     in_child_made_by(|| unsafe { libc::fork() }, body, parent);
-}
-
-fn in_child_made_by(fork: impl FnOnce() -> libc::pid_t, body: impl FnOnce(), parent: impl FnOnce()) {
-    let pid = fork();
-    assert!(pid >= 0);
-    if pid == 0 {
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
-        // SAFETY: ends the child at once.
-        unsafe { libc::_exit(if outcome.is_ok() { 0 } else { 1 }) };
-    }
-    parent();
-    let start = Instant::now();
-    loop {
-        let mut status = 0;
-        // SAFETY: a live place for the status of our own child.
-        if unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } == pid {
-            assert!(
-                libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
-                "the child failed: {status:#x}"
-            );
-            return;
-        }
-        if start.elapsed() > Duration::from_secs(10) {
-            // SAFETY: our own child.
-            unsafe { libc::kill(pid, libc::SIGKILL) };
-            panic!("the child hangs");
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
-fn ping(a: &End, b: &End, rounds: u64) {
-    for wr_id in 0..rounds {
-        b.recv(wr_id, 0, 64);
-        a.send(wr_id, 0, 64);
-        b.success(wr_id);
-        a.success(wr_id);
-    }
 }
 
 #[test]
@@ -228,69 +192,6 @@ fn forks_beside_busy_threads_never_hang() {
         stop.store(true, Ordering::Relaxed);
     });
     assert_eq!(a.context.device().counters().engine.retransmitted_bytes, 0);
-}
-
-/// A child made by the system call itself: no handler of the C library runs.
-fn in_unseen_child(body: impl FnOnce(), parent: impl FnOnce()) {
-    in_child_made_by(
-        || {
-            // SAFETY: as `fork`, for which the child has its own copy of everything.
-            unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as libc::pid_t }
-        },
-        body,
-        parent,
-    );
-}
-
-fn open_descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
-#[test]
-fn a_child_made_past_the_c_library_notices_at_its_first_call_and_closes_what_it_inherited() {
-    let (a, b) = over_udp();
-    ping(&a, &b, 10);
-    in_unseen_child(
-        || {
-            // Counted here: in the parent other tests open and close.
-            let inherited = open_descriptors();
-            let mut wc = [Wc::default()];
-            assert_eq!(a.cq.poll(&mut wc).unwrap_err().errno(), libc::ENODEV);
-            assert_eq!(b.qp.query().unwrap_err().errno(), libc::ENODEV);
-            // The event descriptors of the background threads and channels may stay, sockets may not.
-            let left = open_descriptors();
-            assert!(left + 10 < inherited, "{inherited}, {left}");
-            let (c, d) = over_udp();
-            ping(&c, &d, 10);
-        },
-        || ping(&a, &b, 100),
-    );
-    ping(&a, &b, 10);
-}
-
-#[test]
-fn a_child_made_past_the_c_library_keeps_files_of_its_own_under_numbers_of_its_parents() {
-    const FILES: usize = 60;
-    let (a, b) = over_udp();
-    ping(&a, &b, 10);
-    in_unseen_child(
-        || {
-            // SAFETY: the child uses nothing of what this closes.
-            unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
-            let files: Vec<_> = (0..FILES)
-                .map(|_| std::fs::File::open("/dev/null").unwrap())
-                .collect();
-            let mut wc = [Wc::default()];
-            assert_eq!(a.cq.poll(&mut wc).unwrap_err().errno(), libc::ENODEV);
-            let (c, d) = over_udp();
-            ping(&c, &d, 10);
-            for file in &files {
-                assert!(file.metadata().unwrap().file_type().is_char_device());
-            }
-        },
-        || ping(&a, &b, 100),
-    );
-    ping(&a, &b, 10);
 }
 
 #[test]

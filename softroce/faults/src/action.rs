@@ -67,6 +67,25 @@ pub enum Action {
 }
 
 impl Action {
+    /// What it does to packets that are on their way, as far as their receiver may miss or not know them.
+    pub const fn effect(&self) -> Effect {
+        match self {
+            Action::Drop | Action::Blackhole { .. } => Effect::Takes,
+            Action::Corrupt {
+                icrc: Icrc::Broken, ..
+            }
+            | Action::Truncate {
+                icrc: Icrc::Broken, ..
+            } => Effect::Spoils,
+            Action::Corrupt { .. } | Action::Truncate { .. } => Effect::Changes,
+            Action::Delay { .. } | Action::Reorder { .. } => Effect::HoldsBack,
+            Action::Inject { .. } => Effect::Makes,
+            Action::Duplicate(_) | Action::MarkCe | Action::RateLimit { .. } | Action::Raise(_) => {
+                Effect::Other
+            }
+        }
+    }
+
     /// Its word in files.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -81,6 +100,47 @@ impl Action {
             Action::RateLimit { .. } => "rate",
             Action::Inject { .. } => "inject",
             Action::Raise(_) => "event",
+        }
+    }
+}
+
+/// What a rule does to each packet that it hits, in a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The packet is lost.
+    Takes,
+    /// Its receiver drops it.
+    Spoils,
+    /// Its receiver takes it for another.
+    Changes,
+    /// It comes late.
+    HoldsBack,
+    /// One that nobody sent goes its way.
+    Makes,
+    /// Something else, or the rule is not about packets.
+    Other,
+}
+
+impl Effect {
+    /// All of them.
+    pub const ALL: [Effect; 6] = [
+        Effect::Takes,
+        Effect::Spoils,
+        Effect::Changes,
+        Effect::HoldsBack,
+        Effect::Makes,
+        Effect::Other,
+    ];
+
+    /// What such a rule has done, as a word.
+    pub const fn past(self) -> &'static str {
+        match self {
+            Effect::Takes => "took",
+            Effect::Spoils => "spoilt",
+            Effect::Changes => "changed",
+            Effect::HoldsBack => "held back",
+            Effect::Makes => "made",
+            Effect::Other => "hit",
         }
     }
 }

@@ -9,7 +9,7 @@ use verbs_api::WcStatus;
 
 use crate::flow::{Flows, Seen};
 use crate::when::Progress;
-use crate::{Direction, Event, Numbers, Rules, Verb, Work};
+use crate::{Direction, Effect, Event, Numbers, Rules, Verb, Work};
 
 mod apply;
 
@@ -88,6 +88,8 @@ pub enum Judgement {
 pub struct Tally {
     /// Its name.
     pub name: String,
+    /// What it does to packets.
+    pub effect: Effect,
     /// So much matched. What a rule's time leaves out does not count.
     pub matched: u64,
     /// So much was hit.
@@ -108,7 +110,7 @@ pub struct Injector {
     timeline: VecDeque<(u64, usize, Event)>,
     event_hits: Vec<u64>,
     /// Events that rules about packets have raised.
-    raised: VecDeque<(Event, Numbers)>,
+    raised: VecDeque<(Event, Numbers, usize)>,
 }
 
 impl Injector {
@@ -175,7 +177,7 @@ impl Injector {
             Direction::In => way.src,
         };
         let mut draft = Draft::new(passage);
-        for (rule, state) in self.rules.packets.iter().zip(&mut self.packets) {
+        for (index, (rule, state)) in self.rules.packets.iter().zip(&mut self.packets).enumerate() {
             let applies = rule
                 .select
                 .matches(passage.direction, peer, parsed.as_ref(), &seen, bytes.len())
@@ -190,7 +192,7 @@ impl Injector {
                     (Direction::In, Some(headers)) => Numbers::one(headers.bth.dest_qp.value().into()),
                     (Direction::In | Direction::Out, _) => Numbers::ANY,
                 };
-                self.raised.push_back((event, qpn));
+                self.raised.push_back((event, qpn, index));
             }
             if draft.is_gone() {
                 break;
@@ -212,13 +214,14 @@ impl Injector {
         failed
     }
 
-    /// A work request of this queue pair is about to complete with success: what it completes with instead.
-    pub fn completion(&mut self, now_ns: u64, qpn: u32, work: Work) -> Option<WcStatus> {
+    /// A work request of this queue pair is about to complete with success: what it completes with instead, and the
+    /// rule's name.
+    pub fn completion(&mut self, now_ns: u64, qpn: u32, work: Work) -> Option<(WcStatus, &str)> {
         let age_ns = self.age_ns(now_ns);
         for (rule, progress) in self.rules.completions.iter().zip(&mut self.completions) {
             let matches = rule.qpn.contains(qpn.into()) && rule.work.is_none_or(|wanted| wanted == work);
             if matches && progress.hits(&rule.when, age_ns) {
-                return Some(rule.status);
+                return Some((rule.status, &rule.name));
             }
         }
         None
@@ -233,10 +236,20 @@ impl Injector {
         Some(self.loaded_at_ns.saturating_add(*at_ns))
     }
 
+    /// The name of the rule whose event [`poll_event`](Self::poll_event) gives next, if one is due.
+    pub fn due_rule(&self, now_ns: u64) -> Option<&str> {
+        if let Some((_, _, index)) = self.raised.front() {
+            return Some(&self.rules.packets[*index].name);
+        }
+        let age_ns = self.age_ns(now_ns);
+        let (_, index, _) = self.timeline.front().filter(|(at, ..)| *at <= age_ns)?;
+        Some(&self.rules.events[*index].name)
+    }
+
     /// An event that is due, and the queue pairs that it concerns.
     pub fn poll_event(&mut self, now_ns: u64) -> Option<(Event, Numbers)> {
-        if let Some(raised) = self.raised.pop_front() {
-            return Some(raised);
+        if let Some((event, qpn, _)) = self.raised.pop_front() {
+            return Some((event, qpn));
         }
         let age_ns = self.age_ns(now_ns);
         let (_, index, event) = *self.timeline.front().filter(|(at, ..)| *at <= age_ns)?;
@@ -259,15 +272,20 @@ impl Injector {
     /// What each rule has done, in the order: packets, verbs, completions, events.
     pub fn tallies(&self) -> Vec<Tally> {
         let rules = &self.rules;
-        let packets = rules.packets.iter().map(|rule| &rule.name);
-        let names = packets
-            .chain(rules.verbs.iter().map(|rule| &rule.name))
+        let packets = rules
+            .packets
+            .iter()
+            .map(|rule| (&rule.name, rule.action.effect()));
+        let others = rules.verbs.iter().map(|rule| &rule.name);
+        let others = others
             .chain(rules.completions.iter().map(|rule| &rule.name))
             .chain(rules.events.iter().map(|rule| &rule.name));
+        let names = packets.chain(others.map(|name| (name, Effect::Other)));
         names
             .zip(self.counts())
-            .map(|(name, (matched, hits))| Tally {
+            .map(|((name, effect), (matched, hits))| Tally {
                 name: name.clone(),
+                effect,
                 matched,
                 hits,
             })

@@ -31,7 +31,7 @@ mod rules;
 mod verb;
 mod when;
 
-pub use action::{Action, Change, Corruption, Forgery, HISTORY_MAX, Icrc, Place};
+pub use action::{Action, Change, Corruption, Effect, Forgery, HISTORY_MAX, Icrc, Place};
 pub use errno::{errno_name, errno_named};
 pub use field::Field;
 pub use file::FileError;

@@ -160,7 +160,7 @@ fn where_to_look(peer: IpAddr) -> String {
     match journal::has_device_at(peer) {
         Some(false) => format!(": no process with a device at {peer}"),
         Some(true) => format!(
-            ": of the processes with a device at {peer} none answers (stopped, or packets are lost on the way)"
+            ": of the processes with a device at {peer} none answers (stopped, its backlog is full, or packets are lost on the way)"
         ),
         None => {
             format!("; is a program running at {peer}, and is UDP port 4791 open on the way?")

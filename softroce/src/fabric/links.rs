@@ -177,6 +177,11 @@ impl Links {
         }
     }
 
+    /// See [`Services::may_be_anothers`].
+    pub(super) fn may_be_anothers(&self, service: ServiceId) -> bool {
+        self.services.may_be_anothers(service)
+    }
+
     /// See [`Services::pass_on`].
     pub(super) fn send_to_service(
         &self,

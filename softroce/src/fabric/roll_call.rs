@@ -81,6 +81,12 @@ impl RollCall {
         }
     }
 
+    /// Whether the time has come so long ago that this member has slept itself.
+    pub(super) fn has_overslept(&self, now_ns: u64) -> bool {
+        self.next_timeout_ns()
+            .is_some_and(|at_ns| at_ns + SILENCE_NS < now_ns)
+    }
+
     /// The time may have come; what has been said by now has been told.
     pub(super) fn timeout(&mut self, now_ns: u64) -> Option<Call> {
         match self.phase {
@@ -127,6 +133,17 @@ mod tests {
         roll_call.left(slice(1));
         assert_eq!(roll_call.next_timeout_ns(), None);
         assert_eq!(roll_call.timeout(100 * S), None);
+    }
+
+    #[test]
+    fn who_is_a_second_late_has_slept() {
+        let mut roll_call = RollCall::new();
+        assert!(!roll_call.has_overslept(100 * S), "nothing was due");
+        roll_call.joined(0, slice(1));
+        assert!(!roll_call.has_overslept(2 * S));
+        assert!(roll_call.has_overslept(2 * S + 1));
+        roll_call.timeout(10 * S);
+        assert!(!roll_call.has_overslept(10 * S), "awake again");
     }
 
     #[test]

@@ -71,6 +71,11 @@ impl Services {
         self.listeners.get(&key)
     }
 
+    /// Whether another process may have it.
+    pub(super) fn may_be_anothers(&self, service: ServiceId) -> bool {
+        service_key(service).is_ok_and(|key| !self.listeners.contains_key(&key))
+    }
+
     /// Pass a request on to who has claimed its service: at once or not at all.
     pub(super) fn pass_on(&self, service: ServiceId, head: &[u8], body: &[u8]) -> Result<(), NotClaimed> {
         let Ok(key) = service_key(service) else {

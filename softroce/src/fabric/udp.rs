@@ -193,6 +193,10 @@ impl UdpFabric {
                 .take(socket, &mut self.transmitter, &datagram, &mut self.counters, sink);
         }
         self.last_round = reads;
+        if reads == 0 && self.member.has_caught_up() {
+            // Then the roll call is up to date again as well.
+            self.busy_looks = BUSY_LOOKS;
+        }
         if let (Some(asked_at_ns), 0) = (asked_at_ns, reads) {
             self.member.has_read_until(asked_at_ns);
         }

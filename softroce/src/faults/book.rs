@@ -5,14 +5,14 @@ use std::io::Read;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use softroce_faults::{Injector, RULES_MAX, Tally};
+use softroce_faults::{Effect, Injector, RULES_MAX, Tally};
 
 use crate::journal;
 
 /// Bytes of a rule's two numbers, each with a blank behind it.
 const NUMBERS_BYTES: usize = 42;
-/// The longest line: the numbers, a name, and the end of the line.
-const LINE_BYTES_MAX: u64 = 42 + 200 + 8;
+/// The longest line: the numbers, a letter, a name, and the end of the line.
+const LINE_BYTES_MAX: u64 = 42 + 1 + 200 + 8;
 
 /// The file.
 pub(super) struct Book {
@@ -36,6 +36,7 @@ impl Book {
         for tally in tallies {
             lines.push((text.len() as u64, 0));
             text.push_str(&numbers(0, 0));
+            text.push(letter(tally.effect));
             text.push_str(&tally.name);
             text.push('\n');
         }
@@ -55,6 +56,18 @@ impl Book {
     }
 }
 
+/// What stands in front of a rule's name.
+const fn letter(effect: Effect) -> char {
+    match effect {
+        Effect::Takes => 'T',
+        Effect::Spoils => 'S',
+        Effect::Changes => 'C',
+        Effect::HoldsBack => 'H',
+        Effect::Makes => 'M',
+        Effect::Other => '-',
+    }
+}
+
 fn numbers(matched: u64, hits: u64) -> String {
     format!("{matched:>20} {hits:>20} ")
 }
@@ -64,6 +77,8 @@ fn numbers(matched: u64, hits: u64) -> String {
 pub struct Page {
     /// Its name.
     pub name: String,
+    /// What it does to packets.
+    pub effect: Effect,
     /// Its hits.
     pub hits: u64,
 }
@@ -96,8 +111,12 @@ fn read(book: &Path) -> Vec<Page> {
 fn page(line: &str) -> Option<Page> {
     let (numbers, name) = line.split_at_checked(NUMBERS_BYTES)?;
     let hits = numbers.get(21..)?.trim().parse().ok()?;
+    let mut name = name.chars();
+    let first = name.next()?;
+    let effect = Effect::ALL.into_iter().find(|effect| letter(*effect) == first)?;
     Some(Page {
-        name: name.to_owned(),
+        name: name.as_str().to_owned(),
+        effect,
         hits,
     })
 }
@@ -108,12 +127,14 @@ mod tests {
 
     #[test]
     fn a_line_is_a_page_and_noise_is_none() {
-        let line = format!("{}loss of one in a hundred", numbers(100, 7));
+        let line = format!("{}Tloss of one in a hundred", numbers(100, 7));
         let wanted = Page {
             name: "loss of one in a hundred".into(),
+            effect: Effect::Takes,
             hits: 7,
         };
         assert_eq!(page(&line), Some(wanted));
+        assert_eq!(page(&format!("{}?x", numbers(1, 1))), None);
         assert_eq!(numbers(u64::MAX, u64::MAX).len(), NUMBERS_BYTES);
         for noise in ["", "1 2 x", &"é".repeat(60), &" ".repeat(60)] {
             assert_eq!(page(noise), None, "{noise:?}");

@@ -165,6 +165,10 @@ fn waiting(shared: &Shared) -> String {
 }
 
 fn force_port(shared: &Shared, state: Option<PortState>) -> String {
+    if state == Some(PortState::Down) {
+        let text = "port 1 goes down, as `softroce port down` says";
+        super::note(&Entry::now(Kind::Hint, text.to_owned()));
+    }
     let done = shared.verb(|card, now| {
         card.force_port(now, state);
         Ok(())

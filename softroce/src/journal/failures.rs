@@ -67,7 +67,7 @@ fn advice(peer: IpAddr, send_refused: u64) -> String {
             format!("; no process has a RoCE device at {peer}: the peer is not running, or its GID is wrong")
         }
         Some(true) => format!(
-            "; of the processes with a RoCE device at {peer} none answers for this queue pair: the peer has ended, or its number or GID is wrong"
+            "; of the processes with a RoCE device at {peer} none answers for this queue pair: the peer has ended, its number or GID is wrong, or packets are lost"
         ),
         None if send_refused > 0 => {
             format!("; the system refused to send {send_refused} packets: is there a way to {peer}?")

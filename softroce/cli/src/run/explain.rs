@@ -1,9 +1,11 @@
 //! Why a program failed, in words: one line that names the cause, then what happened last.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use softroce::faults::{self, Effect, Page};
 use softroce::journal::ask::{self, Question};
 use softroce::journal::{self, Entry, Kind};
 
@@ -25,6 +27,8 @@ pub(super) struct Report {
     waiting: Vec<Entry>,
     /// Processes that did not say.
     silent: Vec<u32>,
+    /// What fault rules did.
+    rules: Vec<Page>,
 }
 
 /// Ask the processes of a run what they wait for.
@@ -60,6 +64,7 @@ impl Report {
             entries: journal::read(directory),
             waiting,
             silent,
+            rules: faults::pages(directory),
         }
     }
 
@@ -143,7 +148,10 @@ impl Report {
         time: Option<Duration>,
         capture: Option<(&Path, String)>,
     ) -> String {
-        let (cause, by) = self.cause();
+        let (mut cause, by) = self.cause();
+        if let Some(by) = by {
+            cause.push_str(&self.rules_behind(by));
+        }
         let how = match end {
             End::Exited(status) => format!("ended with status {status}"),
             End::Killed(signal) => format!("was killed by {signal}"),
@@ -189,6 +197,34 @@ impl Report {
         }
         if let Some((file, about)) = &capture {
             let _ = writeln!(text, "softroce:   capture: {}{about}", file.display());
+        }
+        text
+    }
+
+    /// What fault rules did to packets in this run that leads to such an entry.
+    fn rules_behind(&self, entry: &Entry) -> String {
+        let has_no_answer = match entry.kind {
+            Kind::NoAnswer | Kind::Connecting => true,
+            Kind::Waiting => entry.place.is_some(),
+            Kind::Connect => entry.text.contains(" had no "),
+            _ => false,
+        };
+        let is_answered = matches!(entry.kind, Kind::Refused | Kind::Rejected | Kind::NotReady);
+        let mut hits: BTreeMap<&str, (Effect, u64)> = BTreeMap::new();
+        for page in &self.rules {
+            let is_behind = match page.effect {
+                Effect::Takes | Effect::Spoils | Effect::HoldsBack => has_no_answer,
+                Effect::Changes | Effect::Makes => has_no_answer || is_answered,
+                Effect::Other => false,
+            };
+            if is_behind && page.hits > 0 {
+                hits.entry(&page.name).or_insert((page.effect, 0)).1 += page.hits;
+            }
+        }
+        let mut text = String::new();
+        for (name, (effect, count)) in hits.iter().take(TOLD_MAX) {
+            let packets = crate::output::count(*count, "packet");
+            let _ = write!(text, "; fault rule {name:?} {} {packets}", effect.past());
         }
         text
     }

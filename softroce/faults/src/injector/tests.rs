@@ -377,7 +377,7 @@ fn a_verb_fails_by_the_first_rule_that_hits_and_a_completion_too() {
     assert_eq!(injector.completion(0, 5, Work::Send), None);
     assert_eq!(
         injector.completion(0, 5, Work::Receive),
-        Some(WcStatus::LocProtErr)
+        Some((WcStatus::LocProtErr, "completion 1"))
     );
     let hits: Vec<u64> = injector.tallies().iter().map(|tally| tally.hits).collect();
     assert_eq!(hits, [1, 1, 1]);
@@ -392,6 +392,8 @@ fn events_come_at_their_times_and_end() {
     let mut injector = Injector::new(Arc::new(rules.unwrap()), 100);
     assert_eq!(injector.next_event_ns(), Some(1_100));
     assert_eq!(injector.poll_event(1_099), None);
+    assert_eq!(injector.due_rule(1_099), None);
+    assert_eq!(injector.due_rule(1_100), Some("event 2"));
     let mut events = |now_ns| {
         std::iter::from_fn(|| injector.poll_event(now_ns))
             .map(|(event, _)| event)

@@ -60,6 +60,8 @@ pub(super) struct Member {
     has_interface_news: bool,
     /// When the own socket was last found empty, as far as somebody wanted to know.
     read_until_ns: u64,
+    /// This member has slept, and what lies in its socket may have lain there for as long.
+    is_behind: bool,
 }
 
 impl Member {
@@ -76,6 +78,7 @@ impl Member {
             probe_buffer: vec![0; SLICE_COUNT * PACKET_BYTES].into_boxed_slice(),
             has_interface_news: false,
             read_until_ns: 0,
+            is_behind: false,
         }
     }
 
@@ -104,6 +107,11 @@ impl Member {
     /// All that had reached the own socket by then has been taken.
     pub(super) fn has_read_until(&mut self, at_ns: u64) {
         self.read_until_ns = at_ns;
+    }
+
+    /// The own socket is empty. Whether it held what may have lain there for long.
+    pub(super) fn has_caught_up(&mut self) -> bool {
+        std::mem::take(&mut self.is_behind)
     }
 
     /// Link up with everybody, and begin to find out how the kernel numbers us.
@@ -239,6 +247,7 @@ impl Member {
         }
         if is_time {
             let now_ns = monotonic_ns();
+            self.is_behind |= self.roll_call.has_overslept(now_ns);
             let read_until_ns = self.read_until_ns.max(now_ns.saturating_sub(BACKLOG_NS));
             self.steward.timeout(now_ns, read_until_ns);
             match self.roll_call.timeout(now_ns) {
@@ -267,7 +276,8 @@ impl Member {
     }
 
     /// Pass the request at `at` on to who listens; false when nobody else does, so that it is for us, to refuse most
-    /// often.
+    /// often. One that has lain here while we slept is dropped if its sender is on this machine: it was sent again long
+    /// since, and may be over by now.
     fn pass_request_on(
         &mut self,
         service: ServiceId,
@@ -275,6 +285,13 @@ impl Member {
         at: usize,
         counters: &mut FabricCounters,
     ) -> bool {
+        if self.is_on_this_machine(datagram.from.ip()) && self.links.may_be_anothers(service) {
+            self.is_behind |= self.roll_call.has_overslept(monotonic_ns());
+            if self.is_behind {
+                counters.forward_dropped += 1;
+                return true;
+            }
+        }
         let adopted = adopted(datagram, at, segment(datagram, at).len());
         let passed = self
             .links

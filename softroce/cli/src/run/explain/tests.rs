@@ -17,6 +17,7 @@ fn report(entries: &[Entry], waiting: &[Entry]) -> Report {
         entries: entries.to_vec(),
         waiting: waiting.to_vec(),
         silent: Vec::new(),
+        rules: Vec::new(),
     }
 }
 
@@ -82,4 +83,33 @@ fn who_waits_for_an_answer_to_a_request_is_the_cause_before_who_waits_for_a_mess
         "a request to 127.0.0.77:7998 has no answer"
     );
     assert_eq!(report(&rejected, &[message]).cause().0, REJECTED);
+}
+
+#[test]
+fn what_nobody_answered_is_put_down_to_rules_that_took_packets() {
+    let page = |name: &str, effect, hits| Page {
+        name: name.into(),
+        effect,
+        hits,
+    };
+    let mut failed = report(&[entry(1, Kind::NoAnswer, "127.0.0.1 stopped answering")], &[]);
+    failed.rules = vec![
+        page("loss", Effect::Takes, 3),
+        page("nak", Effect::Makes, 0),
+        page("slow", Effect::Other, 5),
+        page("loss", Effect::Takes, 4),
+    ];
+    let first = |report: &Report| {
+        let text = report.text("pingpong", &End::Exited(1), None, None);
+        text.lines().next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(
+        first(&failed),
+        "softroce: pingpong ended with status 1: 127.0.0.1 stopped answering; fault rule \"loss\" took 7 packets"
+    );
+    // A refusal is none of what rules took.
+    failed.entries[0].kind = Kind::Rejected;
+    assert!(!first(&failed).contains("fault rule"));
+    failed.rules[1].hits = 1;
+    assert!(first(&failed).ends_with("; fault rule \"nak\" made 1 packet"));
 }

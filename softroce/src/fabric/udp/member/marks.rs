@@ -19,7 +19,7 @@ impl Member {
             && datagram.from.port() == self.own.port()
     }
 
-    fn is_on_this_machine(&self, address: IpAddr) -> bool {
+    pub(super) fn is_on_this_machine(&self, address: IpAddr) -> bool {
         address.is_loopback() || address == self.own.ip()
     }
 
