@@ -317,7 +317,7 @@ static void to_the_end(int socket)
 }
 
 /* A peer that is killed says nothing; who waits for it is told all the same, also who asks again and again. */
-static void killed(const char *ip, int flags)
+static void killed(const char *ip, int flags, int polls)
 {
     pid_t child = fork();
     CHECK(child >= 0);
@@ -338,9 +338,12 @@ static void killed(const char *ip, int flags)
             break;
         usleep(1000);
     }
-    REFUSED(rrecv(socket, &byte, 1, flags), ECONNRESET);
     struct pollfd entry = {.fd = socket, .events = POLLIN};
-    CHECK(rpoll(&entry, 1, -1) == 1 && (entry.revents & POLLERR));
+    CHECK(!polls || (rpoll(&entry, 1, -1) == 1 && (entry.revents & POLLERR) && (entry.revents & POLLHUP)));
+    REFUSED(rrecv(socket, &byte, 1, flags), ECONNRESET);
+    /* As of TCP: what was told is no error that waits, and the connection is over all the same. */
+    CHECK(rpoll(&entry, 1, -1) == 1 && (entry.revents & (POLLERR | POLLHUP | POLLIN)) == (POLLHUP | POLLIN));
+    REFUSED(rrecv(socket, &byte, 1, flags), ECONNRESET);
     CHECK(rclose(socket) == 0);
 }
 
@@ -348,8 +351,9 @@ int main(int count, char **arguments)
 {
     CHECK(count == 3);
     if (strcmp(arguments[2], "killed") == 0) {
-        killed(arguments[1], 0);
-        killed(arguments[1], MSG_DONTWAIT);
+        killed(arguments[1], 0, 0);
+        killed(arguments[1], 0, 1);
+        killed(arguments[1], MSG_DONTWAIT, 0);
         return 0;
     }
     pid_t child = fork();
