@@ -23,6 +23,8 @@ pub type EventOf<B> = CmEvent<<B as Testbed>::Cm>;
 
 /// Bytes of an end's buffer.
 const BUFFER_BYTES: usize = 4096;
+/// As long as a request of RDMA CM is repeated, and a little more.
+const ALL_REPETITIONS: Duration = Duration::from_secs(80);
 /// No time passes in resolution here.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
@@ -107,7 +109,16 @@ impl<B: Testbed> Scene<B> {
 
     /// The next event of a program, whatever it is.
     pub fn any_event(&mut self, party: &Party<B>) -> Result<EventOf<B>, Failure> {
-        self.until("an event", |_| Ok(party.cm.wait(Some(Duration::ZERO))?))
+        // A request of which all repetitions but the last are lost still arrives. In virtual time nobody waits for that.
+        let patience = self.bed.patience();
+        let patience = if self.is_real_time() {
+            patience
+        } else {
+            patience.max(ALL_REPETITIONS)
+        };
+        self.until_within(patience, "an event", |_| {
+            Ok(party.cm.wait(Some(Duration::ZERO))?)
+        })
     }
 
     /// The next event of a program, which must be of this kind.

@@ -82,9 +82,18 @@ impl<B: Testbed> Scene<B> {
     pub fn until<T>(
         &mut self,
         what: &str,
+        look: impl FnMut(&mut Self) -> Result<Option<T>, Failure>,
+    ) -> Result<T, Failure> {
+        self.until_within(self.bed.patience(), what, look)
+    }
+
+    /// The same, for something that may take so long.
+    pub fn until_within<T>(
+        &mut self,
+        patience: Duration,
+        what: &str,
         mut look: impl FnMut(&mut Self) -> Result<Option<T>, Failure>,
     ) -> Result<T, Failure> {
-        let patience = self.bed.patience();
         let deadline = self.bed.now() + patience;
         loop {
             if let Some(found) = look(self)? {

@@ -197,7 +197,7 @@ fn at_once<B: Testbed>(scene: &mut Scene<B>) -> CaseResult {
     let mut right = Vec::with_capacity(CONNECTIONS);
     let mut established = [0; 2];
     while established != [CONNECTIONS; 2] {
-        let (side, event) = scene.until("an event of either side", |_| {
+        let (side, event) = scene.until_within(LONG, "an event of either side", |_| {
             use verbs_api::ConnectionManager;
             for side in Side::BOTH {
                 if let Some(event) = parties[side.index()].cm.wait(Some(Duration::ZERO))? {
